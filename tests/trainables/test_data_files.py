@@ -268,7 +268,8 @@ def test_invalid_arrays_raise_an_error(tmp_path):
         ((x.astype(str), y), "numbers of shape"),
         ((x, y, x), "both x_test and y_test or neither"),
         ((x, y, images(4, 5, 5), y[:4]), "same shape"),
-        ((x, y, x, y + 1), "only labels of y_train, got 2"),
+        ((x, y, x, y + 1), "expected labels from 0 to 1 in y_test of the arrays, got 1 to 2"),
+        ((x, y * 2**62), r"label 0\.\.4611686018427387904 .* missing: 1, 2, .*, 10\. Renumber"),
     ]:
         with pytest.raises(InvalidInput, match=message):
             save_arrays(path, *arguments)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from archray.errors import DataNotFound, InvalidInput, MissingExtra
 from archray.platform.run.manifest import data_checksums
-from archray.trainables.data import DataSettings, check_data, load_data
+from archray.trainables.data import DataSettings, check_data, load_data, parquet
 from archray.trainables.data.load import file_checksums, read_data
 
 CIFAR10 = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar10"
@@ -103,8 +103,85 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
         InvalidInput, match=r"among image, label, coarse, picture, got image, picture\. Set data.image_column to"
     ):
         check_data(settings.model_copy(update={"image_column": None}))
-    with pytest.raises(InvalidInput, match=r"got the column picture\. Set data.label_column to one of label, coarse"):
+    with pytest.raises(
+        InvalidInput, match=r"got the column picture of struct<.*>\. Set data.label_column to one of label, coarse"
+    ):
         check_data(settings.model_copy(update={"label_column": "picture"}))
+
+
+def table_of(file: Path, **columns: Any) -> DataSettings:
+    """Writes images next to columns, without class names, and returns the settings of the file."""
+    images = pa.array([encoded(IMAGES[0])] * len(next(iter(columns.values()))), pa.binary())
+    pq.write_table(pa.table({"image": images, **{name: pa.array(values) for name, values in columns.items()}}), file)
+    return DataSettings(name=f"parquet:{file}")
+
+
+NAMES = np.array(["emu", "cat", "dog"])[LABELS]
+STAMPS = pa.array(range(1_700_000_000, 1_700_000_030))
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes"),
+    [
+        ({"id": range(30), "label": NAMES}, ("cat", "dog", "emu")),
+        ({"id": range(30), "label": pa.array(NAMES).dictionary_encode()}, ("cat", "dog", "emu")),
+        ({"id": LABELS, "Class": LABELS}, ()),
+        ({"coarse_label": LABELS // 2, "fine_label": LABELS}, ()),
+        ({"size": range(30), "labels": LABELS}, ()),
+        ({"taken": STAMPS.cast(pa.timestamp("s")), "kind": LABELS}, ()),
+        ({"label": [0, 0, 1, 1]}, ()),
+        ({"label": np.arange(20) % 10}, ()),
+    ],
+)
+def test_the_label_column_is_found_by_name_then_by_type(tmp_path: Path, columns: Any, classes: Any) -> None:
+    settings = table_of(tmp_path / "a.parquet", **columns)
+    check_data(settings)
+    raw = parquet.read(settings)
+    assert raw.classes == classes
+    expected = [classes.index(name) for name in NAMES] if classes else [*columns.values()][-1]
+    assert raw.train[1].tolist() == list(expected) and raw.num_classes == max(expected) + 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"id": range(30), "text": NAMES},
+            "at most 10 classes for 30 images among image, id, text, got id with 30 dis",
+        ),
+        ({"id": range(4)}, "at most 2 classes for 4 images"),
+        ({"stamp": STAMPS}, "got stamp with 30 distinct values. Set data.label_column to the column of the labels"),
+        ({"label": [f"{n}.png" for n in range(30)]}, "got label with 30 distinct values"),
+        (
+            {"label": LABELS * 10**9},
+            "label 0..2000000000 at least once in the column label of train in .*missing: 1, 2",
+        ),
+        (
+            {"label": [None, *LABELS[1:].tolist()]},
+            "expected a label for each image in the column label of train, got 1 null",
+        ),
+        ({"label": ["cat"] * 30}, "expected two or more classes"),
+        ({"label": [0.5] * 30, "id": LABELS}, "got the column label of double. Set data.label_column to one of id"),
+        ({"label": STAMPS.cast(pa.timestamp("s")), "id": LABELS}, "got the column label of timestamp"),
+    ],
+)
+def test_other_columns_are_no_labels(tmp_path: Path, columns: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        check_data(table_of(tmp_path / "a.parquet", **columns))
+
+
+def test_the_user_may_choose_a_column_of_many_classes(tmp_path: Path) -> None:
+    settings = table_of(tmp_path / "a.parquet", label=np.arange(30) // 2)
+    with pytest.raises(InvalidInput, match="at most 10 classes"):
+        check_data(settings)
+    assert parquet.read(settings.model_copy(update={"label_column": "label"})).num_classes == 15
+
+
+def test_class_names_of_other_parts_are_those_of_train(tmp_path: Path) -> None:
+    table_of(tmp_path / "train.parquet", label=NAMES)
+    table_of(tmp_path / "test.parquet", label=["cat", "yak"])
+    with pytest.raises(InvalidInput, match="in the column label of test only classes of train, got yak"):
+        check_data(DataSettings(name=f"parquet:{tmp_path}"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from archray.errors import DataNotFound, InvalidInput
 from archray.files import whole_file
 from archray.plurals import count
-from archray.trainables.data.raw import Part, RawData
+from archray.trainables.data.raw import Part, RawData, number_of_classes
 from archray.trainables.data.settings import DataSettings
 
 logger = logging.getLogger(__name__)
@@ -95,24 +95,12 @@ def _raw(stored: dict[str, npt.NDArray[Any]], where: str) -> RawData:
     parts: dict[str, Any] = {
         name: _part(stored[f"x_{name}"], stored[f"y_{name}"], name, where) for name in PARTS if f"x_{name}" in stored
     }
-    num_classes = int(parts["train"][1].max()) + 1
-    if num_classes < 2:
-        raise InvalidInput(f"expected two or more classes in y_train of {where}, got labels that are all 0")
-    missing = sorted(set(range(num_classes)) - set(parts["train"][1].tolist()))
-    if missing:
-        raise InvalidInput(
-            f"expected each label 0..{num_classes - 1} at least once in y_train of {where}; missing: "
-            f"{', '.join(map(str, missing[:10]))}; renumber the classes"
-        )
-    for name, (images, labels) in parts.items():
+    num_classes = number_of_classes({f"y_{name} of {where}": labels for name, (_, labels) in parts.items()})
+    for name, (images, _) in parts.items():
         if images.shape[1:] != parts["train"][0].shape[1:]:
             raise InvalidInput(
                 f"expected images of the same shape in all parts, got {images.shape[1:]} in x_{name} of {where} and "
                 f"{parts['train'][0].shape[1:]} in x_train"
-            )
-        if labels.max() >= num_classes:
-            raise InvalidInput(
-                f"expected in y_{name} of {where} only labels of y_train, got {labels.max()}. Remove these images"
             )
     return RawData(**parts, num_classes=num_classes)
 

@@ -1,8 +1,8 @@
-"""Images in Parquet files, the layout of image data sets on model hubs: encoded images, and integer labels.
+"""Images in Parquet files, the layout of image data sets on model hubs: encoded images, and labels.
 
 A data set is a file, or a folder with files whose names start with `train`, `validation` (or `valid`, `val`) and `test`
-(`data/train-00000-of-00002.parquet`). The image column is binary, or a struct with a field `bytes`. Class names are
-those of the metadata that the library `datasets` writes.
+(`data/train-00000-of-00002.parquet`). The image column is binary, or a struct with a field `bytes`. Labels are class
+names, or integers, whose class names are those of the metadata that the library `datasets` writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from archray.errors import DataNotFound, InvalidInput
 from archray.plurals import count
 from archray.trainables.data.image_form import MODES, ImageForm, read_picture
-from archray.trainables.data.raw import Part, RawData, cached_array
+from archray.trainables.data.raw import Labels, RawData, cached_array, number_of_classes
 from archray.trainables.data.settings import DataSettings
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 PARTS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
 BATCH = 1024  # images that are read and decoded at a time
+LABEL_NAMES = ("label", "labels", "class", "target", "category", "fine_label", "coarse_label")  # the first one is used
+FEW = 10  # classes, which small data sets may have
 FORM = "a .parquet file, or a folder with train*.parquet and optionally validation*.parquet and test*.parquet"
 
 
@@ -70,11 +72,12 @@ class Layout:
     nested: bool  # whether the images are the field `bytes` of a struct
     label: str
     classes: tuple[str, ...]  # names of the labels; empty without metadata
+    columns: tuple[str, ...]  # all columns, for messages
 
 
 def check(settings: DataSettings) -> None:
-    """Reads the schemas of the files. Raises: DataNotFound without files; InvalidInput for other columns."""
-    layout_of(settings.path, settings)
+    """Reads schemas and labels. Raises: DataNotFound without files; InvalidInput for other columns or labels."""
+    _labels(layout_of(settings.path, settings), settings)
 
 
 def read(settings: DataSettings) -> RawData:
@@ -83,7 +86,7 @@ def read(settings: DataSettings) -> RawData:
     Gray images have one channel, others three. S is `image_size`, or the size of the first training image.
 
     Raises: as `check`; InvalidInput, with the number of the image, for an image that cannot be read or has another
-    size, or labels that are not 0..K-1.
+    size.
     """
     return read_layout(layout_of(settings.path, settings), settings)
 
@@ -95,16 +98,13 @@ def is_parquet(folder: str | None) -> bool:
 
 def read_layout(layout: Layout, settings: DataSettings) -> RawData:
     """Like `read`, for files that were found before."""
+    labels, num_classes, classes = _labels(layout, settings)
     form = _form(layout, settings.image_size)
-    parts: dict[str, Any] = {part: _part(rows, layout, form, settings) for part, rows in layout.parts.items()}
-    numbers = np.unique(np.concatenate([labels for _, labels in parts.values()]))
-    classes = len(layout.classes) or int(numbers[-1]) + 1
-    if numbers[0] < 0 or numbers[-1] >= classes or classes < 2:
-        raise InvalidInput(
-            f"expected labels from 0 to {max(classes, 2) - 1} in the column {layout.label} of {settings.name}, got "
-            f"{numbers[0]} to {numbers[-1]}. Choose another column with data.label_column"
-        )
-    return RawData(**parts, num_classes=classes, classes=layout.classes)
+    parts: dict[str, Any] = {
+        part: (_images(rows, layout, form, len(labels[part]), settings), labels[part])
+        for part, rows in layout.parts.items()
+    }
+    return RawData(**parts, num_classes=num_classes, classes=classes)
 
 
 def layout_of(path: Path, settings: DataSettings) -> Layout:
@@ -130,9 +130,11 @@ def layout_from(parts: Mapping[str, Rows], schema: pa.Schema, settings: DataSett
     import pyarrow as pa
 
     image = _column("image_column", settings.image_column, schema, _is_image, "encoded images")
-    label = _column("label_column", settings.label_column, schema, lambda kind: pa.types.is_integer(kind), "labels")
+    names = {field.name.lower(): field.name for field in schema}
+    named = settings.label_column or next((names[name] for name in LABEL_NAMES if name in names), None)
+    label = _column("label_column", named, schema, _is_integer if named is None else _is_label, "labels")
     nested = pa.types.is_struct(schema.field(image).type)
-    return Layout(parts, image, nested, label, _classes(schema, label))
+    return Layout(parts, image, nested, label, _classes(schema, label), tuple(schema.names))
 
 
 def _files(folder: Path) -> dict[str, tuple[Path, ...]]:
@@ -153,12 +155,28 @@ def _is_image(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
+def _is_integer(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind))
+
+
+def _is_label(kind: Any) -> bool:
+    """Whether a column contains integers or strings."""
+    import pyarrow as pa
+
+    content = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return _is_integer(content) or bool(pa.types.is_string(content) or pa.types.is_large_string(content))
+
+
 def _column(option: str, wanted: str | None, schema: pa.Schema, fits: Any, content: str) -> str:
     """Returns the column `wanted`, or the only one that fits. Raises: InvalidInput."""
     fitting = [field.name for field in schema if fits(field.type)]
     if wanted in fitting or (wanted is None and len(fitting) == 1):
         return wanted or fitting[0]
     got = f"the column {wanted}" if wanted is not None else ", ".join(fitting) or "none"
+    if wanted in schema.names:
+        got += f" of {schema.field(wanted).type}"
     raise InvalidInput(
         f"expected one column with {content} among {', '.join(schema.names)}, got {got}. Set data.{option}"
         + (f" to one of {', '.join(fitting)}" if fitting else "")
@@ -178,9 +196,9 @@ def _form(layout: Layout, image_size: int | None) -> ImageForm:
     """Returns channels and size: those of the first training image, unless `image_size` is set."""
     from PIL import Image
 
-    first, _ = next(_batches(layout.parts["train"], layout))
+    first = next(_batches(layout.parts["train"], layout))
     try:
-        with Image.open(io.BytesIO(first[0])) as picture:
+        with Image.open(io.BytesIO(first[0] or b"")) as picture:
             gray, (width, height) = picture.mode in ("1", "L", "I", "I;16"), picture.size
     except OSError as error:
         raise InvalidInput(
@@ -195,23 +213,60 @@ def _form(layout: Layout, image_size: int | None) -> ImageForm:
     return ImageForm(channels=1 if gray else 3, size=image_size or width)
 
 
-def _part(rows: Rows, layout: Layout, form: ImageForm, settings: DataSettings) -> Part:
-    labels = np.concatenate([values for _, values in _batches(rows, layout, images=False)])
+def _labels(layout: Layout, settings: DataSettings) -> tuple[dict[str, Labels], int, tuple[str, ...]]:
+    """Returns the labels of each part, (n,) in 0..K-1, the number of classes K, and their names, or ().
+
+    Raises: InvalidInput for a missing label, a column that the settings do not name and that has too many distinct
+    values, a name that is not in the part `train`, or numbers that are not 0..K-1.
+    """
+    values = {part: _label_values(layout, part) for part in sorted(layout.parts, key=lambda part: part != "train")}
+    distinct, images = np.unique(values["train"]), len(values["train"])
+    allowed = max(images // 10, min(FEW, images // 2))
+    if settings.label_column is None and not layout.classes and len(distinct) > allowed:
+        raise InvalidInput(
+            f"expected a column of at most {count(allowed, 'class', 'classes')} for {count(images, 'image')} among "
+            f"{', '.join(layout.columns)}, got {layout.label} with {count(len(distinct), 'distinct value')}. Set "
+            "data.label_column to the column of the labels"
+        )
+    classes, advice = layout.classes, "or choose another column with data.label_column"
+    if values["train"].dtype == np.object_:
+        classes, numbers = tuple(distinct), {name: number for number, name in enumerate(distinct)}
+        for part, names in values.items():
+            if others := sorted(set(names) - set(numbers)):
+                raise InvalidInput(
+                    f"expected in the column {layout.label} of {part} only classes of train, got "
+                    f"{', '.join(others[:FEW])}. Remove these images, {advice}"
+                )
+            values[part] = np.array([numbers[name] for name in names])
+    labels = {part: of_part.astype(np.int64) for part, of_part in values.items()}
+    places = {f"the column {layout.label} of {part} in {settings.name}": labels[part] for part in labels}
+    return labels, number_of_classes(places, len(classes) or None, f"Renumber the classes, {advice}"), classes
+
+
+def _label_values(layout: Layout, part: str) -> npt.NDArray[Any]:
+    """Returns the column of the labels, (n,) integers or strings. Raises: InvalidInput for a null, or no rows."""
+    place = f"the column {layout.label} of {part}"
+    columns = [batch.column(layout.label) for batch in layout.parts[part].batches([layout.label])]
+    if not sum(map(len, columns)):
+        raise InvalidInput(f"expected rows in {place}, got none. Remove the empty files")
+    if nulls := sum(column.null_count for column in columns):
+        raise InvalidInput(f"expected a label for each image in {place}, got {count(nulls, 'null')}. Remove these rows")
+    return np.concatenate([column.to_numpy(zero_copy_only=False) for column in columns])
+
+
+def _images(rows: Rows, layout: Layout, form: ImageForm, total: int, settings: DataSettings) -> npt.NDArray[np.uint8]:
+    """Returns the images of one part, (n, C, S, S), from the cache folder if it has them. total: n."""
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in rows.files]
     key = json.dumps([stats, layout.image, form.channels, form.size, settings.image_size])
     name = f"parquet-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
-    images = cached_array(name, lambda: _decoded(rows, layout, form, len(labels), settings))
-    return images, labels
+    return cached_array(name, lambda: _decoded(rows, layout, form, total, settings))
 
 
-def _batches(rows: Rows, layout: Layout, *, images: bool = True) -> Iterator[tuple[list[bytes], Any]]:
-    """Yields encoded images (or nothing) and labels, (b,) int64, in batches."""
-    for batch in rows.batches([layout.label, *([layout.image] if images else [])]):
-        column = batch.column(layout.image) if images else None
-        if column is not None and layout.nested:
-            column = column.field("bytes")
-        labels = batch.column(layout.label).to_numpy(zero_copy_only=False)
-        yield [] if column is None else column.to_pylist(), labels.astype(np.int64)
+def _batches(rows: Rows, layout: Layout) -> Iterator[list[bytes | None]]:
+    """Yields encoded images in batches."""
+    for batch in rows.batches([layout.image]):
+        column = batch.column(layout.image)
+        yield (column.field("bytes") if layout.nested else column).to_pylist()
 
 
 def _decoded(rows: Rows, layout: Layout, form: ImageForm, total: int, settings: DataSettings) -> npt.NDArray[np.uint8]:
@@ -235,9 +290,9 @@ def _decoded(rows: Rows, layout: Layout, form: ImageForm, total: int, settings: 
         out[number] = form.resized(picture).transpose(2, 0, 1)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for encoded, labels in _batches(rows, layout):
-            list(pool.map(decode, range(done, done + len(labels)), encoded))
-            done += len(labels)
+        for encoded in _batches(rows, layout):
+            list(pool.map(decode, range(done, done + len(encoded)), encoded))
+            done += len(encoded)
             if done % (10 * BATCH) < BATCH or done == total:
                 logger.info("decoded %d of %s", done, count(total, "image"))
     return out

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -21,6 +21,7 @@ Labels = npt.NDArray[np.int64]  # (n,) in 0..K-1
 # Points and labels. Points are texts, (n,) of str; names; or images, (n, C, H, W), uint8 in 0..255 or float.
 Part = tuple[npt.NDArray[Any], Labels]
 
+SHOWN = 10  # missing labels in a message
 TEST_FRACTION = 0.2  # of all points, for a data set without a test part
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,38 @@ class RawData(RawParts):
     std: tuple[float, ...] | None = None
     flip: bool = True  # whether a mirrored image keeps its label
     normalized: bool = False  # whether the images are already normalized (gaussian)
+
+
+def number_of_classes(
+    labels: Mapping[str, npt.NDArray[Any]], expected: int | None = None, advice: str = "Renumber the classes"
+) -> int:
+    """Returns the number of classes K.
+
+    Args:
+        labels: Integers, (n,) of each part, by the name of their array or column in messages; training labels first.
+        expected: K, if class names define it; None: the training labels are 0..K-1, each at least once.
+        advice: Last sentence of an error.
+
+    Raises: InvalidInput for other labels, or one class.
+    """
+    first, train = next(iter(labels.items()))
+    values = np.unique(train)
+    num_classes = expected or int(values[-1]) + 1
+    if expected is None and values[0] >= 0 and len(values) < num_classes:
+        missing = np.setdiff1d(np.arange(min(len(values) + SHOWN, num_classes)), values)[:SHOWN]  # the smallest ones
+        raise InvalidInput(
+            f"expected each label 0..{num_classes - 1} at least once in {first}, got {len(values)} of them; missing: "
+            f"{', '.join(map(str, missing))}. {advice}"
+        )
+    for place, of_part in labels.items():
+        low, high = of_part.min(), of_part.max()
+        if low < 0 or high >= num_classes:
+            raise InvalidInput(
+                f"expected labels from 0 to {max(num_classes, 2) - 1} in {place}, got {low} to {high}. {advice}"
+            )
+    if num_classes < 2:
+        raise InvalidInput(f"expected two or more classes in {first}, got one. Add images of another class")
+    return num_classes
 
 
 def stratified_split(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

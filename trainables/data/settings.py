@@ -36,8 +36,10 @@ class DataSettings(Settings):
             NAS-Bench-201 does, and imdb its test texts; digits and docstrings 0.25 (60/20/20 overall); folders and
             arrays 0.2 unless they have a validation part; glyphs and gaussian have a fixed part.
         image_column: Column of the encoded images in Parquet files or of `hf:NAME` (default: the only one).
-        label_column: Column of the labels in Parquet files or of `hf:NAME` (default: the only column of
-            integers).
+        label_column: Column of the labels in Parquet files or of `hf:NAME`, integers 0..K-1 or names of classes.
+            Default: the first of `label`, `labels`, `class`, `target`, `category`, `fine_label` and `coarse_label`,
+            or the only column of integers. Unless the file has class names, it may have at most a tenth as many
+            classes as training images, or 10 classes with two images each.
         limit: Maximum number of points in each part, sampled by seed with class proportions kept (default: all).
         workers: Number of processes per trial that decode images of `imagefolder-stream` (default: the number of CPUs
             of the trial). 0 decodes in the trial's own process. The number does not change results.
