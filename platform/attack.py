@@ -43,7 +43,8 @@ def attack(
         epsilon: maximum change of a pixel in 0..1, for bounded attacks; None: 8/255.
         images: number of test images; None: up to 1,000.
         seed: seed for the choice of images, random starts and noise; None: the run's seed.
-        settings: settings of single attacks, nested as `AttackSettings`: `{"pgd": {"iterations": 20}}`.
+        settings: settings of single attacks, nested as `AttackSettings`: `{"pgd": {"iterations": 20}}`. They override
+            `epsilon`.
         out: another folder for the tables; the report then stays unchanged.
         trust: whether the run's code may execute although you did not start the run on this machine; see
             docs/trust.md.
@@ -106,6 +107,6 @@ def _question(
     if images is not None and images < 1:
         raise InvalidInput(f"images: expected 1 or more, got {images}")
     names = [attacks] if isinstance(attacks, str) else attacks
-    options = merge(dict(settings or {}), {} if epsilon is None else {"epsilon": epsilon})
+    options = merge({} if epsilon is None else {"epsilon": epsilon}, settings or {})
     values = {"attacks": names, "images": images, "seed": seed, "settings": options}
     return validate(AttackQuestion, {key: value for key, value in values.items() if value is not None})

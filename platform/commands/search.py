@@ -41,7 +41,11 @@ COMMON: dict[str, Any] = {
     "config": Annotated[Path | None, typer.Option(help="Configuration file: .yaml, .toml or .json.")],
     "assignments": Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any option by its path, e.g. train.lr=0.05. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any option by its path, e.g. train.lr=0.05; overrides flags. Repeatable.",
+        ),
     ],
 }
 OF_SEARCH: dict[str, Any] = {

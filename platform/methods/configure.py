@@ -50,14 +50,14 @@ def make_config(
 ) -> SearchConfig:
     """Builds the configuration of a run.
 
-    Later layers override earlier ones: defaults of the paper, preset, file, assignments, options.
+    Later layers override earlier ones: defaults of the paper, preset, file, options, assignments.
 
     Args:
         name: name of the method or study.
         preset: name of the preset; None for `demo`.
         config: path of a configuration file, or its content.
-        options: flags of the method or of all methods, or any option by its path with double underscores. Options that
-            are None are ignored.
+        options: flags of the method or of all methods, or any option by its path with double underscores, which
+            overrides a flag. Options that are None are ignored.
         assignments: `KEY=VALUE` for any option by its path; the value is YAML.
 
     Raises: InvalidInput, UnknownName.
@@ -69,14 +69,17 @@ def make_config(
         raise InvalidInput(f"expected a preset of {name} ({', '.join(method.presets)}), got {preset!r}")
     families = frozenset(family_paths(method.config))
     file = config if isinstance(config, Mapping) else read_config_file(config) if config is not None else {}
-    values = merge(file, *map(parse_assignment, assignments), families=families)
+    paths = {**COMMON_FLAGS, **method.flags}
+    flags = [
+        nest(paths.get(key, key.replace("__", ".")), value)
+        for key, value in sorted(options.items(), key=lambda item: "__" in item[0])
+        if value is not None
+    ]
+    values = merge(file, *flags, *map(parse_assignment, assignments), families=families)
     if values.get("method", name) != name:
         raise InvalidInput(
             f"expected a configuration of {name}, got one of {values['method']}. Run the method {values['method']}"
         )
-    paths = {**COMMON_FLAGS, **method.flags}
-    flags = [nest(paths.get(k, k.replace("__", ".")), value) for k, value in options.items() if value is not None]
-    values = merge(values, *flags, families=families)
     for option, reason in method.rejects.items():
         if option in values:
             others = ", ".join(other for other in METHODS if option in get_method(other).config.model_fields)

@@ -51,6 +51,7 @@ def round_files(run: Path) -> dict[str, int]:
         ({"epsilon": -0.1}, InvalidInput, "expected epsilon between 0 and 1, .* got -0.1"),
         ({"images": 0}, InvalidInput, "images: expected 1 or more, got 0"),
         ({"images": 61}, InvalidInput, "expected at most 60 images, the size of the test split of digits, got 61"),
+        ({"epsilon": 0.1, "settings": {"epsilon": -1}}, InvalidInput, "settings.epsilon"),
         ({"settings": {"pgd": {"steps": 3}}}, InvalidInput, "there is no option 'settings.pgd.steps'"),
     ],
 )

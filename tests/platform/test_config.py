@@ -43,6 +43,21 @@ def test_config_files(tmp_path, name, text):
 
 
 @pytest.mark.parametrize(
+    ("options", "assignments", "epochs"),
+    [
+        ({}, [], 2),
+        ({"epochs": 3}, [], 3),
+        ({"epochs": 3}, ["train.epochs=4"], 4),
+        ({}, ["train.epochs=4", "train.epochs=5"], 5),
+        ({"train__epochs": 6, "epochs": 3}, [], 6),
+    ],
+)
+def test_a_later_source_overrides_an_earlier_one(options, assignments, epochs):
+    config = make_config("hnas", "smoke", {"train": {"epochs": 2}}, options, assignments)
+    assert config.train.epochs == epochs
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("c.toml", "seed = ", "not valid toml"),
