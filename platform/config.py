@@ -37,8 +37,10 @@ class SearchConfig(Settings):
         method: name of the method.
         space: name of a registered space, a reference to a custom one, or table:FILE.
         data: data set of the training runs.
-        seed: root seed of all random choices.
-        repeats: number of repeats of the whole run, in folders `repeat-00`, ...; repeat r has the root seed `seed + r`.
+        seed: seed of the search and the training: suggestions, initial weights, batch order. The problem is the same
+            for all seeds: the split of the data has its own seed, `data.seed`, and training-free metrics have theirs,
+            `proxies.seed`. So runs with different seeds can be compared, and can share their pools.
+        repeats: number of repeats of the whole run, in folders `repeat-00`, ...; repeat r has the seed `seed + r`.
         resources: resources per trial, and the number of concurrent trials.
         cluster: Ray cluster to run on.
     """

@@ -53,7 +53,8 @@ def proxies(
         out: Parquet file to write.
         size: number of canonical forms (distinct architectures) to draw uniformly; None: all.
         chunk: architectures per task of an actor; None: as many as it scores in a few seconds.
-        seed: root seed of all random choices.
+        seed: seed of the draw of architectures. The data and the metrics are the same for all seeds: the split of the
+            data has the seed of `data_settings` (0), and the metrics have the seed of `settings` (42).
         data_settings: settings of the data set, instead of `data`.
         settings: metrics, custom ones by reference, and how archray computes them.
         resources: resources per actor.

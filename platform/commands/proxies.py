@@ -39,7 +39,13 @@ def proxies(
         str,
         typer.Option("--proxies", help="Comma-separated metrics ('archray list proxies'), 'all', or path.py:function."),
     ] = "grad_norm,snip,ntk_trace,kappa",
-    seed: Annotated[int, typer.Option(help="Root seed of all random choices.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed of the draw of --size architectures. Seeds of the split of the data and of the metrics: "
+            "--set data.seed=0 --set seed=42."
+        ),
+    ] = 0,
     batch_size: Annotated[int | None, typer.Option(help="Number of images in the batch of all scores.")] = None,
     channels: Annotated[int | None, typer.Option(help="Channels C of the network's first stage.")] = None,
     cells: Annotated[int | None, typer.Option(help="Cells N per stage of the network.")] = None,
@@ -85,7 +91,6 @@ def proxies(
         "data.name": data,
         "data.data_dir": data_dir,
         "data.image_size": image_size,
-        "data.seed": seed,
         "resources.cpus_per_trial": cpus_per_trial,
         "resources.gpus_per_trial": gpus_per_trial,
         "resources.actors": actors,

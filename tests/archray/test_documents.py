@@ -82,7 +82,7 @@ def test_a_page_has_every_command_with_its_options() -> None:
     headings = [f"## `archray {name}`" for name in app.commands]
     assert [heading for heading in (*headings, *inner) if f"\n{heading}\n" not in page] == []
     assert "` | Total number of training runs, or of sampled ensembles. |  |" in page  # the option begins with its name
-    assert "` | Root seed of all random choices. | `seed` |" in page
+    assert "and can share their pools. | `seed` |" in page
     assert "(configuration/rank-surrogate.md)" in page
 
 

@@ -28,7 +28,8 @@ def test_options_of_data_actors_and_cluster(monkeypatch: pytest.MonkeyPatch) -> 
     arguments = ["proxies", *options.split(), *assignments.split()]
     shown = CliRunner().invoke(application(arguments), arguments)
     assert shown.exit_code == 0, shown.output
-    assert passed["data_settings"] == DataSettings(name="digits", seed=5, limit=100)
+    assert passed["data_settings"] == DataSettings(name="digits", limit=100)
+    assert passed["seed"] == 5
     assert passed["resources"] == ResourceSettings(cpus_per_trial=2, gpus_per_trial=0, actors=3)
     assert passed["cluster"] == ClusterSettings(num_cpus=6)
     assert type(passed["settings"]) is ProxySettings
