@@ -102,13 +102,18 @@ class LocalDisk:
         except OSError as error:
             if error.errno in FULL:
                 raise
-            file = next((place for place in (path, *map(str, Path(path).parents)) if os.path.isfile(place)), None)
-            if file is not None:
-                raise NotWritable(
-                    f"Expected a folder at {file}, got a file. Remove or rename it, or choose another folder."
-                ) from error
+            self.check_writable(path)
             message = f"The folder {path} cannot be created ({error.strerror}). Choose another folder."
             raise NotWritable(message) from error
+
+    def check_writable(self, path: str) -> None:
+        place = next(place for place in (path, *map(str, Path(path).parents)) if os.path.exists(place))
+        if not os.path.isdir(place):
+            raise NotWritable(
+                f"Expected a folder at {place}, got a file. Remove or rename it, or choose another folder."
+            )
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise NotWritable(f"The folder {path} cannot be written: no permission in {place}. Choose another folder.")
 
     def move(self, path: str, to: str) -> None:
         os.rename(path, to)
@@ -167,6 +172,9 @@ class ArrowFiles:
 
     def create(self, path: str) -> None:
         self.filesystem.create_dir(path, recursive=True)
+
+    def check_writable(self, path: str) -> None:
+        pass  # an object store reports it at the first write
 
     def move(self, path: str, to: str) -> None:
         self.filesystem.move(path, to)

@@ -280,6 +280,10 @@ class Folder:
         self._disk.create(self._place())
         return self
 
+    def check_writable(self) -> None:
+        """Raises: NotWritable if the folder cannot be created or written on a local disk; it creates nothing."""
+        self._disk.check_writable(self._place())
+
     def exists(self, name: str | None = None) -> bool:
         """Returns whether the folder, or the file or folder `name` in it, exists."""
         if name is None:

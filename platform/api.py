@@ -180,6 +180,7 @@ def new_place(method: str, out: str | Path | None, *, or_resume: bool = False) -
     if not (or_resume and folder.exists(MANIFEST)):
         reject_existing(folder, again=or_resume)
         _reject_inside_run(folder)
+    folder.check_writable()
     return os.fspath(place)
 
 
@@ -198,10 +199,14 @@ def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: b
 
     The function writes no file. Raises: ArchrayError for a wrong argument.
     """
-    from archray.platform.methods.recipe import all_stages  # Ray
-
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config)
+    from archray.platform.engine.run_costs import check_constraints_without_run  # Ray
+    from archray.platform.engine.stage import check_on_data
+    from archray.platform.methods.recipe import all_stages
+
+    check_on_data(config, config.space, config.data)
+    check_constraints_without_run(config)
     stages = all_stages(get_method(config.method).recipe)
     width = max(len(stage.name) for stage in stages)
     times = f"{count(config.repeats, 'time')}, in repeat-00, ...:" if config.repeats > 1 else "these stages:"

@@ -87,6 +87,9 @@ class SearchConfig(Settings):
     def check(self) -> None:
         """Runs checks that go beyond types, before Ray starts. Raises: ArchrayError."""
 
+    def check_size(self, images: int) -> None:
+        """Checks options that depend on the number of training images. Raises: InvalidInput."""
+
     def check_extends(self, before: "SearchConfig") -> None:
         """Raises: InvalidInput unless a run with the configuration `before` can resume with this one."""
 

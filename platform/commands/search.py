@@ -184,13 +184,14 @@ def _search(
     from archray.platform import api
     from archray.platform.engine.settings import TuneOptions
 
+    tune_options = TuneOptions(time_budget_s=time_budget_s)
     if dry_run:
         typer.echo(api.dry_run(config, out=out, or_resume=or_resume), nl=False)
         return
     result = api.begin_run(
         config,
         out=out,
-        tune_options=TuneOptions(time_budget_s=time_budget_s),
+        tune_options=tune_options,
         command="archray " + shlex.join(sys.argv[1:]),
         or_resume=or_resume,
         trust=trust,

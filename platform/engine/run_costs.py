@@ -17,9 +17,9 @@ from archray.seeds import named_rng
 from archray.trainables.costs import LatencySettings, NetworkCosts, Violation
 from archray.trainables.costs.meter import Latencies, LatencyMeter, Pair, Times, calibration_candidates
 from archray.trainables.costs.networks import cost_table
-from archray.trainables.data import load_images
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.spaces import ConstrainedSpace, Space, get_space
-from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
+from archray.trainables.spaces.constrained_space import Constraint, costs_named, parse_constraints, violation
 from archray.trainables.spaces.joint_space import JointSpace
 from archray.trainables.spaces.space import Decision
 from archray.trainables.spaces.table_space import PREFIX
@@ -64,13 +64,8 @@ class DeviceMeter:
 def whole_resources(resources: Mapping[str, float]) -> dict[str, float]:
     """Returns the amounts of these resources on the first node (by id) that has enough of them.
 
-    Raises: InvalidInput without Ray, for a built-in resource of Ray, or if no node has the resources.
+    Raises: InvalidInput without Ray, or if no node has the resources.
     """
-    if not resources or any(name in ("CPU", "GPU", "memory") or amount <= 0 for name, amount in resources.items()):
-        raise InvalidInput(
-            f'expected custom resources of a device such as {{"raspberry": 1}}, got {json.dumps(dict(resources))}. '
-            "Start Ray on the device with --resources"
-        )
     if not ray.is_initialized():
         raise InvalidInput("--cost-on requires Ray, which a search on a table does not start. Leave --cost-on out")
     nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeID"])
@@ -118,11 +113,16 @@ def _times(costs: NetworkCosts, settings: LatencySettings) -> Times:
     )
 
 
+def device_of(config: SearchConfig) -> Mapping[str, float] | None:
+    """Returns the Ray resources of the node that measures latency; None if the driver measures it."""
+    costs = getattr(config, "costs", None)
+    return None if costs is None else costs.latency.resources
+
+
 def check_device(config: SearchConfig) -> None:
     """Checks the device on which latency is measured. Raises: InvalidInput if no node of the cluster has it."""
-    costs = getattr(config, "costs", None)
-    if costs is not None and costs.latency.resources is not None:
-        whole_resources(costs.latency.resources)
+    if (resources := device_of(config)) is not None:
+        whole_resources(resources)
 
 
 def has_costs(context: "Context[Any]") -> bool:
@@ -161,16 +161,34 @@ def joint_space(context: "Context[Any]") -> str | Space:
 
 def check_constraints(context: "Context[Any]") -> None:
     """Checks that an architecture meets the constraints. Raises: InvalidInput with the nearest architecture."""
-    space = searched_space(context)
+    _check_met(searched_space(context), context.config)
+
+
+def check_constraints_without_run(config: SearchConfig) -> None:
+    """Like `check_constraints`, for the constraints on costs that need no measurement."""
+    constraints = parse_constraints(getattr(config, "constraints", ()))
+    if not constraints:
+        return
+    of_run: Any = config  # a configuration with constraints has a network and costs
+    options: dict[str, Any] = {"network": of_run.network, "settings": of_run.costs}
+    options |= {"table": cost_table(of_run.costs), **_sizes(config.space, config.data)}
+    costs = NetworkCosts(config.space, costs_named(constraints), **options)
+    computed = [constraint for constraint in constraints if not costs.is_measured(constraint.cost)]
+    if computed:
+        space = ConstrainedSpace(costs.space, Violation(computed, costs), _words(computed))
+        _check_met(space, config)
+
+
+def _check_met(space: str | Space, config: SearchConfig) -> None:
     if not isinstance(space, ConstrainedSpace):
         return
-    name: str | None = getattr(context.config, "architecture", None)  # an ensemble of one architecture
+    name: str | None = getattr(config, "architecture", None)  # an ensemble of one architecture
     if name is not None and not space.meets(space.decode(name)):
         raise InvalidInput(
             f"expected an architecture that meets {space.description}, got {name}, which has "
             f"{describe(space, name)}. Use another architecture, or relax the constraint"
         )
-    space.check_met(named_rng(context.config.seed, "constraint check"))
+    space.check_met(named_rng(config.seed, "constraint check"))
 
 
 def describe(space: ConstrainedSpace, architecture: str) -> str:
@@ -265,11 +283,16 @@ def feasible_rows(context: "Context[Any]", table: pd.DataFrame) -> pd.DataFrame:
 
 def _images(context: "Context[Any]") -> dict[str, int]:
     """Returns channels, size and classes of the images. archray stores them, since opening a data set takes time."""
-    if context.config.space.startswith(PREFIX):  # networks of a table without data are for CIFAR-10
-        return {"in_channels": 3, "image_size": 32, "num_classes": 10}
+    if context.config.space.startswith(PREFIX):
+        return _sizes(context.config.space, context.run.data)
     folder = context.run.folder / COSTS
     if not folder.exists(IMAGES):
-        data = load_images(context.run.data)
-        sizes = {"in_channels": data.in_channels, "image_size": data.image_size, "num_classes": data.num_classes}
-        folder.write_json(IMAGES, sizes)
+        folder.write_json(IMAGES, _sizes(context.config.space, context.run.data))
     return dict(folder.read_json(IMAGES))
+
+
+def _sizes(space: str, settings: DataSettings) -> dict[str, int]:
+    if space.startswith(PREFIX):  # networks of a table without data are for CIFAR-10
+        return {"in_channels": 3, "image_size": 32, "num_classes": 10}
+    data = load_images(settings)
+    return {"in_channels": data.in_channels, "image_size": data.image_size, "num_classes": data.num_classes}

@@ -22,7 +22,7 @@ from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.failed_trials import stops_when_full
-from archray.platform.engine.run_costs import check_constraints, check_device
+from archray.platform.engine.run_costs import check_constraints, check_device, device_of
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.run.documents import Done
 from archray.platform.run.heartbeat import is_taken_over, lock
@@ -32,9 +32,9 @@ from archray.platform.run.run import ConfigT, Run
 from archray.platform.run.run_summary import StageSummary, State, plain, worked_seconds
 from archray.seeds import stage_seed
 from archray.trainables.costs import NetworkCosts
-from archray.trainables.data import load_images
+from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings
-from archray.trainables.spaces import get_space
+from archray.trainables.spaces import TableSpace, get_space
 
 Describe = Callable[[], Mapping[str, Any]]  # the present `result` and `listings` of a `RunSummary`
 
@@ -319,7 +319,10 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 if (
                     number == 1 and not context.folder(stage.name).exists()
                 ):  # after a resume, the trials report failures
-                    _check_networks(context)
+                    check_on_data(run.config, run.space, run.data)
+                if not checked and device_of(run.config) is None:
+                    check_constraints(context)
+                    checked = True
                 if stage.requires_ray(context) and not is_connected:
                     stack.enter_context(connected(run, console))
                     check_device(run.config)
@@ -338,13 +341,21 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 raise kind(stopped(why_stopped(error))) from error
 
 
-def _check_networks(context: Context[Any]) -> None:
-    """Checks networks of a custom space. Raises: InvalidArchitecture if a network fails on images of the run's data."""
+def check_on_data(config: SearchConfig, space: str, data: DataSettings) -> None:
+    """Checks the sizes of the data and networks on its images, before Ray starts.
+
+    Args:
+        space, data: those of the run, which has copies of the user's files, or of the configuration.
+
+    Raises: InvalidInput; InvalidArchitecture if a network fails.
+    """
     from archray.trainables.nets.build_network import check_build  # torch
 
-    network, space = getattr(context.config, "network", None), get_space(context.run.space)
-    if isinstance(network, NetworkSettings) and space.data_kind == "images" and hasattr(space, "build"):
-        check_build(space, network, load_images(context.run.data), context.config.seed)
+    network, loaded = getattr(config, "network", None), get_space(space)
+    if isinstance(network, NetworkSettings) and loaded.data_kind == "images" and not isinstance(loaded, TableSpace):
+        dataset = load_images(data)
+        config.check_size(len(dataset.train))
+        check_build(loaded, network, dataset, config.seed)
 
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:

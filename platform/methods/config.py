@@ -106,6 +106,7 @@ class TrainedSearchConfig(FinalConfig):
     def check(self) -> None:
         super().check()
         get_space(self.space).check_packages()
+        self.network.check_weights()
         if self.constraints and self.unconstrained is not None:
             raise InvalidInput(f"{self.method} does not support constraints: {self.unconstrained}. Remove constraints")
         self.check_costs()
@@ -182,6 +183,13 @@ class PooledConfig(TrainedSearchConfig):
         space = get_space(self.space)
         for architecture in self.architectures_of(PoolFile.of(self.pool.table)):
             space.decode(architecture)
+
+    def check_size(self, images: int) -> None:
+        if self.pool.table is None and images < self.proxies.batch_size:
+            raise InvalidInput(
+                f"expected at least proxies.batch_size ({self.proxies.batch_size}) training images, which score an "
+                f"architecture, got {images} in {self.data.name}. Lower proxies.batch_size"
+            )
 
     def architectures_of(self, file: PoolFile) -> Sequence[str]:
         """The architectures of an existing pool. Raises: InvalidPool if the search cannot use the pool."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import archray
@@ -135,6 +136,20 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("search", "robot", "--out", "run", "--proxies", "snip,snip"), "expected distinct metrics, got snip, snip"),
     (("proxies", "--proxies", "snip,snip"), "expected distinct metrics, got snip, snip"),
     (("proxies", "--out", "pool.txt"), "a name that ends in .parquet, got pool.txt"),
+    ((*SEARCH, "--weights", "absent.pt"), "expected a file of torch.save as network.weights, got "),
+    ((*SEARCH, "--cost-on", '{"CPU": 1}'), 'expected custom resources of a device such as {"raspberry": 1}'),
+    *(
+        ((*SEARCH, "--dry-run", *options), message)
+        for options, message in [
+            (("--time-budget-s", "nan"), "above 0, got nan"),
+            (("--time-budget-s", "inf"), "above 0, got inf"),
+            (("--time-budget-s", "-5"), "above 0, got -5"),
+            (("--weights", "absent.pt"), "network.weights"),
+            (("--cost-on", "{}"), "expected custom resources of a device"),
+            (("--data", "folder:empty"), "two or more class folders"),
+            (("--out", "taken/file/run"), "taken/file, got a file. Remove or rename it"),
+        ]
+    ),
 ]
 # These cases load more modules: they read tables, open an object store, or need the data or their size.
 HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
@@ -161,6 +176,18 @@ HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--data", "calls.py:leaves"), "'calls.py:leaves' failed when archray called it: SystemExit: 3 ("),
     ((*SEARCH, "--data", "calls.py:fails"), "KeyError: 'absent' ("),
     ((*MAPS, "--dimension", "500000", "--set", "solve.memory_gib=0.001"), "raise memory_gib"),
+]
+HEAVY_CASES += [
+    ((*SEARCH, *options, *dry), message)
+    for dry in ((), ("--dry-run",))
+    for options, message in [
+        (("--constraint", "flops <= -5"), "found no architecture of nasbench201 that meets flops <= -5"),
+        (
+            ("--data", "arrays:tiny.npz"),
+            "at least proxies.batch_size (16) training images, which score an architecture",
+        ),
+        (("--weights", "taken/file"), "expected no weights, as the space nasbench201 is not read from a model"),
+    ]
 ]
 CASES = LIGHT + HEAVY_CASES
 CALLS = """from archray.trainables.spaces import Decision, Space
@@ -253,6 +280,7 @@ def outcomes(tmp_path_factory):
     (folder / "loop").symlink_to("loop")
     os.mkfifo(folder / "pipe")
     (folder / "table.csv").write_text("architecture,val_accuracy,snip\na,0.5,1\nb,0.6,2\nc,0.7,3\n")
+    np.savez(folder / "tiny.npz", x_train=np.random.default_rng(0).random((20, 8, 8)), y_train=np.arange(20) % 2)
     (folder / "semicolons.csv").write_text("architecture;val_accuracy\na;0.5\nb;0.6\n")
     (folder / "twice.csv").write_text("architecture,val_accuracy,snip,snip\na,0.5,1,2\nb,0.6,2,3\n")
     (folder / "misspelled.toml").write_text("[train]\nepoch = 3\n")

@@ -81,7 +81,7 @@ class NetworkCosts:
         columns = []
         for name in self.names:
             columns.append(cost_column(name))
-            if self._table_of(name) is None and get_cost(name).measured:
+            if self.is_measured(name):
                 columns.append(spread_column(cost_column(name)))
         return tuple(columns)
 
@@ -189,6 +189,10 @@ class NetworkCosts:
     def _table_of(self, name: str) -> TableSpace | None:
         """Returns the table with measurements of a cost."""
         return next((table for table in self._tables if name in table.file.roles.costs), None)
+
+    def is_measured(self, name: str) -> bool:
+        """Whether a cost is timed on a machine; a cost in a table is not."""
+        return self._table_of(name) is None and get_cost(name).measured
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

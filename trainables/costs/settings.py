@@ -7,6 +7,8 @@ from pydantic import Field, field_validator, model_validator
 from archray.settings import REPEATED, Settings
 from archray.trainables.spaces.table_space import PREFIX, absolute_name
 
+BUILT_IN = {"CPU", "GPU", "memory"}  # resources of Ray that do not identify a device
+
 
 def texts_of(value: Any) -> Any:
     """Splits a text at commas, or each text of a list. Returns any other `value` unchanged."""
@@ -57,6 +59,16 @@ class LatencySettings(Settings):
             return json.loads(value)
         except ValueError:
             raise ValueError('expected resources as JSON, such as {"raspberry": 1}') from None
+
+    @field_validator("resources")
+    @classmethod
+    def _of_a_device(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        if value is not None and (not value or BUILT_IN & value.keys() or min(value.values()) <= 0):
+            raise ValueError(
+                f'expected custom resources of a device such as {{"raspberry": 1}}, got {value}. Start Ray on the '
+                "device with --resources"
+            )
+        return value
 
 
 class CostSettings(Settings):

@@ -4,6 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from archray.errors import InvalidInput
+from archray.files import Folder
 from archray.settings import Settings
 
 Initialisation = Literal["pytorch-default", "lecun-normal", "xavier", "he"]
@@ -48,3 +50,12 @@ class NetworkSettings(Settings):
                 "Remove init or weights"
             )
         return self
+
+    def check_weights(self) -> None:
+        """Raises: InvalidInput if the file of the weights does not exist."""
+        if self.weights is not None:
+            file = Folder(self.weights)
+            if not file.parent.exists(file.name):
+                raise InvalidInput(
+                    f"expected a file of torch.save as network.weights, got {self.weights}. Check the path"
+                )

@@ -158,6 +158,7 @@ DRAWS = 100  # rejected random draws before the nearest of them is repaired
 REPAIRS = 500  # mutations that a repair tries
 PATIENCE = 100  # consecutive mutations without improvement, after which a repair stops
 NEAR_END = 40  # the same for a walk from an end of the space, which starts near its goal
+FAR = 10.0  # violation, relative to the bound, above which an error gives no percentage
 DIGITS = 4  # significant digits of the violation in an error
 
 
@@ -271,7 +272,8 @@ class ConstrainedSpace(Space):
         describe = getattr(self.violation, "describe", None)
         costs = f" has {describe(name)}" if describe else ""
         violation = self.violation_of(nearest)
-        beyond = "its costs are unknown" if math.isinf(violation) else f"{100 * violation:.{DIGITS}g} % beyond"
+        beyond = "far beyond" if violation > FAR else f"{100 * violation:.{DIGITS}g} % beyond"
+        beyond = "its costs are unknown" if math.isinf(violation) else beyond
         return (
             f"found no architecture of {space.name} that meets {self.description}; tried {which}, and their mutations; "
             f"the nearest, {name},{costs} ({beyond}); loosen the constraint, or choose another space or network"
