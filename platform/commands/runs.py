@@ -92,6 +92,7 @@ def _echo_json(value: Any) -> None:
 
 def report(run: RunFolder, trust: Trust = False) -> None:
     """Rewrite the report of a run."""
+    typer.echo(f"Writing the report of {printable(run)}", err=True)  # after many trials it takes some seconds
     typer.echo(archray.report(run, trust=trust))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,6 +21,7 @@ from archray.platform.report.figures import (
     TRIAL,
     NothingToDraw,
     add_line_tooltip,
+    evenly_spaced,
     figure_section,
     set_height,
 )
@@ -36,6 +38,7 @@ _METRICS = {
 _ROW = 190  # height of a row of panels
 CURVES_HEIGHT = 60 + _ROW * len(_METRICS)
 _THIN = 40  # number of curves in a panel above which the lines are lighter
+_MOST = 200  # number of training runs of a stage above which only some are drawn
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class TrainingCurves:
 
     def draw(self, run: Run[Any], canvas: Figure) -> None:
         """Draws the figure. Raises: NothingToDraw if no curve has a finite value."""
-        frame, names = self._curves(run), self.names_of(run)
+        frame, names = _drawn(self._curves(run)), self.names_of(run)
         metrics = [name for name in _METRICS if numbers(frame, name).notna().any()]
         panels = [panel for in_full in (False, True) if (panel := self._shown(frame, in_full=in_full))]
         set_height(canvas, CURVES_HEIGHT - _ROW * (len(_METRICS) - len(metrics)))
@@ -164,6 +167,8 @@ class TrainingCurves:
             for n, stage_curves in counted
         ]
         sentences = [f"One line per training run: {', '.join(words)}."]
+        if max(trials) > _MOST:
+            sentences.append(f"Drawn: at most {_MOST} of a stage, evenly spaced in their order, and the found ones.")
         if self._shown(frame, in_full=False):
             sentences.append(self.of_search)
             if self._shown(frame, in_full=True):
@@ -175,6 +180,15 @@ class TrainingCurves:
         return " ".join(filter(None, sentences))
 
 
+def _drawn(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns the curves to draw: of each stage at most _MOST, evenly spaced in their order, and the found ones."""
+    kept = frame["found"].copy()
+    for _, trials in frame.groupby("stage", sort=False)["trial_id"]:
+        several = trials.unique()
+        kept[trials.index] |= trials.isin(several[evenly_spaced(len(several), _MOST)])
+    return frame[kept]
+
+
 def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[str, str], names: ShortNames) -> None:
     """Draws one panel.
 
@@ -182,27 +196,33 @@ def _draw_panel(axes: Axes, frame: pd.DataFrame, metric: str, stages: Mapping[st
         stages: display names of the stages.
     """
     quantity = _METRICS[metric]
-    groups = [curve.sort_values("epoch") for _, curve in frame.groupby(["stage", "trial_id"], sort=False)]
-    for curve in sorted(groups, key=lambda curve: bool(curve["found"].iloc[0])):
-        values = numbers(curve, metric) * quantity.factor
-        if not values.notna().any():
+    frame = frame.dropna(subset=["stage", "trial_id"])
+    number = frame.groupby(["stage", "trial_id"], sort=False).ngroup().to_numpy()
+    order = np.lexsort((numbers(frame, "epoch"), number))
+    curves = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)  # the rows of each curve, by epoch
+    # Arrays, since the columns of a data frame are slow to read curve by curve.
+    stage, color, is_found = (frame[name].to_numpy() for name in ("stage", "color", "found"))
+    architecture = frame.get("architecture", pd.Series(MISSING, index=frame.index)).to_numpy()
+    epoch, value = numbers(frame, "epoch").to_numpy(), numbers(frame, metric).to_numpy()
+    for rows in sorted((rows for rows in curves if len(rows)), key=lambda rows: bool(is_found[rows[0]])):
+        finite = rows[np.isfinite(value[rows])]
+        if not len(finite):
             continue
-        color = curve["color"].iloc[0]
-        found = bool(curve["found"].iloc[0]) and color != RANDOM
+        first, last = rows[0], finite[-1]
+        found = bool(is_found[first]) and color[first] != RANDOM
         axes.plot(
-            numbers(curve, "epoch"),
-            values,
-            color=FOUND if found else color,
+            epoch[rows],
+            value[rows] * quantity.factor,
+            color=FOUND if found else color[first],
             linewidth=2.2 if found else 1.2,
-            marker="o" if values.notna().sum() == 1 else None,
+            marker="o" if len(finite) == 1 else None,
             markersize=4,
-            alpha=0.95 if found else 0.3 if len(groups) > _THIN else 0.75,
+            alpha=0.95 if found else 0.3 if len(curves) > _THIN else 0.75,
         )
-        last = values.last_valid_index()
-        name = names.of(curve["architecture"].iloc[0]) if "architecture" in curve else MISSING
-        text = f"{stages[curve['stage'].iloc[0]]}{'' if name == MISSING else f', {name}'}"
-        text += f"\n{quantity.label} {quantity.show(curve[metric][last])} in epoch {numbers(curve, 'epoch')[last]:.0f}"
-        add_line_tooltip(axes, numbers(curve, "epoch").tolist(), values.tolist(), text)
+        name = names.of(architecture[first])
+        text = f"{stages[stage[first]]}{'' if name == MISSING else f', {name}'}"
+        text += f"\n{quantity.label} {quantity.show(value[last])} in epoch {epoch[last]:.0f}"
+        add_line_tooltip(axes, epoch[rows], value[rows] * quantity.factor, text)
     epochs = numbers(frame, "epoch").dropna().unique().tolist()
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if len(epochs) > 1 else FixedLocator(epochs))
     axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -43,13 +43,18 @@ def add_tooltips(axes: Axes, x: Iterable[float], y: Iterable[float], texts: Iter
             texts_of.append((axes, np.array([[at_x, at_y]], dtype=float), text))
 
 
-def add_line_tooltip(axes: Axes, x: Sequence[float], y: Sequence[float], text: str) -> None:
+def add_line_tooltip(axes: Axes, x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, text: str) -> None:
     """Adds a tooltip to a line with a finite point."""
     points = np.column_stack([np.asarray(x, dtype=float), np.asarray(y, dtype=float)])
     points = points[np.isfinite(points).all(axis=1)]
     if len(points):
-        kept = np.unique(np.linspace(0, len(points) - 1, min(len(points), _VERTICES)).round().astype(int))
+        kept = evenly_spaced(len(points), _VERTICES)
         _TEXTS.setdefault(axes.figure, []).append((axes, points[kept], text))
+
+
+def evenly_spaced(number: int, most: int) -> np.ndarray:
+    """Returns the indices of at most `most` of `number` items, with the first and the last; all if there are fewer."""
+    return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int))
 
 
 def shapes(canvas: Figure) -> str:

@@ -309,16 +309,23 @@ class RankSurrogate:
         return mixture([posterior.evidence for posterior in posteriors]) @ bounds
 
     def metric_weights(self, rows: Sequence[int], losses: Sequence[float]) -> FloatArray:
-        """Returns the weight of each metric's normal score in the posterior mean, given these results, (m,)."""
-        kernel, indices, targets = self._kernel, list(rows), result_scores(losses)
+        """Returns the weight of each metric's normal score in the posterior mean, given these results, (m,).
+
+        The weights and the evidence need only the kernel of the t rows with results, which takes O(t n + t^3).
+        """
+        kernel, indices, targets = self._kernel, list(rows), np.array(result_scores(losses))
         scores, metrics = kernel.scores[indices], kernel.scores.shape[1]
-        weights = []
-        for hypothesis in self._hypotheses:
-            covariance = np.array([kernel.row(row, hypothesis)[indices] for row in indices]).reshape(2 * [len(rows)])
-            noisy = covariance + hypothesis.noise * np.eye(len(rows))
-            solved = np.linalg.solve(noisy, np.array(targets) - kernel.mean(hypothesis)[indices])
+        covariances = np.empty((len(self._hypotheses), len(indices), len(indices)))
+        for place, row in enumerate(indices):
+            for covariance, hypothesis in zip(covariances, self._hypotheses, strict=True):
+                covariance[place] = kernel.row(row, hypothesis)[indices]
+        weights, evidence = [], []
+        for covariance, hypothesis in zip(covariances, self._hypotheses, strict=True):
+            root = cholesky(covariance + hypothesis.noise * np.eye(len(indices)), lower=True, check_finite=False)
+            residual = targets - kernel.mean(hypothesis)[indices]
+            solved = cho_solve((root, True), residual, check_finite=False)
             weights.append((hypothesis.prior + hypothesis.linear * scores.T @ solved) / max(metrics, 1))
-        evidence = [posterior.evidence for posterior in self.posteriors(indices, targets)]
+            evidence.append(_log_density(root, residual))
         return mixture(evidence) @ np.array(weights)
 
     def posteriors(self, rows: Sequence[int], targets: Sequence[float | None]) -> list[Posterior]:

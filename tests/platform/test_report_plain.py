@@ -16,9 +16,17 @@ from archray.errors import InvalidInput
 from archray.platform.methods import METHODS, get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.method import SearchProblem
+from archray.platform.methods.plain import report as plain_report
 from archray.platform.methods.plain.config import PlainConfig
-from archray.platform.methods.plain.report import best_of_repeats, rungs_section
+from archray.platform.methods.plain.report import (
+    best_of_repeats,
+    plain_best_so_far,
+    plain_training_curves,
+    rungs_section,
+)
 from archray.platform.methods.plain.tables import Trials
+from archray.platform.report import curves
+from archray.platform.report.figures import FOUND
 from archray.trainables.spaces import get_space
 
 
@@ -57,6 +65,25 @@ def test_the_epochs_at_which_trials_stopped_are_counted(tmp_path: Path) -> None:
 def test_the_best_so_far_of_repeats_of_unequal_length(tmp_path: Path) -> None:
     curves = best_of_repeats(plain_run(tmp_path / "run", repeats=2, trials=6))
     assert curves.shape == (2, 6) and (np.diff(curves, axis=1) >= 0).all()
+
+
+def test_many_training_runs_are_drawn_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are in the tables and in the numbers of the captions."""
+    few = plain_run(tmp_path / "few", trials=8)
+    monkeypatch.setattr(curves, "_MOST", 8)
+    monkeypatch.setattr(plain_report, "_MOST", 8)
+    many = plain_run(tmp_path / "many", trials=40)
+    for run, points, words_of_part in ((few, 8, 0), (many, 8, 2)):
+        best = best_of_repeats(run)[0]
+        records = set(np.flatnonzero(np.diff(best, prepend=np.nan)))
+        drawn = np.ma.getdata(plain_best_so_far(run).axes[0].collections[0].get_offsets())[:, 0] - 1
+        assert records <= set(drawn.astype(int)) and points <= len(drawn) <= points + len(records)
+        for panel in plain_training_curves(run).axes:
+            assert points - 1 <= len(panel.lines) <= points + 1  # one trial failed; the found one is added
+            assert panel.lines[-1].get_color() == FOUND
+        page = words(rendered(run))
+        assert page.count("evenly spaced") == words_of_part
+        assert all(f"A{number} " in page for number in range(1, len(best) + 1))
 
 
 PLAIN = [name for name in METHODS if issubclass(get_method(name).config, PlainConfig)]

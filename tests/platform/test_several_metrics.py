@@ -15,7 +15,9 @@ from archray.errors import InvalidPool
 from archray.platform.methods import get_method
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.method import SearchProblem
-from archray.platform.methods.plain.report import metric_trust
+from archray.platform.methods.plain import report as plain_report
+from archray.platform.methods.plain.report import metric_trust, trust_section
+from archray.platform.run.run import Run
 from archray.searchers import RankSurrogateSearch, RoBoTSearch
 from archray.trainables.spaces import get_space
 
@@ -74,18 +76,38 @@ def test_presets_and_directions(method: str) -> None:
     assert config.columns == ("snip", "-kappa", "-synflow")
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_report_shows_the_value_of_each_metric(method: str, tmp_path: Path) -> None:
+def run_of(method: str, place: Path) -> Run[Any]:
+    """A run whose metric `synflow` orders the trials as their values do."""
     tables, documents = plain_content()
     trained = tables["search", "trials.parquet"]["architecture"].tolist()
     pool = pool_of(trained + [name for name in cells(40) if name not in trained])
     values = tables["search", "trials.parquet"]["validation_accuracy"]
     pool["synflow"] = [*values.fillna(0.0), *np.random.default_rng(1).random(len(pool) - len(values))]
     config = {"search": {"proxies": ["snip", "-kappa", "synflow"]}}
-    run = write_run(
-        tmp_path / "run", method, config=config, tables={**tables, ("pool", "pool.parquet"): pool}, documents=documents
-    )
+    tables = {**tables, ("pool", "pool.parquet"): pool}
+    return write_run(place, method, config=config, tables=tables, documents=documents)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_report_shows_the_value_of_each_metric(method: str, tmp_path: Path) -> None:
+    run = run_of(method, tmp_path / "run")
+    pool, values = run.table("pool", "pool.parquet"), run.table("search", "trials.parquet")["validation_accuracy"]
     trust = metric_trust(run)
     assert set(trust["metric"]) == {"snip", "-kappa", "synflow"} and trust["weight"].is_monotonic_decreasing
     assert trust.set_index("metric")["correlation"]["synflow"] == pytest.approx(1.0)
     assert trust.set_index("metric")["rank"]["synflow"] == 1 + (pool["synflow"] > values.max()).sum()
+
+
+def test_many_trials_are_fitted_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of("rank-surrogate", tmp_path / "run")
+    trust, section = metric_trust(run), trust_section(run)
+    monkeypatch.setattr(plain_report, "_FITTED", 11)  # all trials that did not fail
+    pd.testing.assert_frame_equal(metric_trust(run), trust)
+    monkeypatch.setattr(plain_report, "_FITTED", 5)
+    fitted, section_of_fitted = metric_trust(run), trust_section(run)
+    assert not np.allclose(fitted["weight"], trust["weight"])
+    same = ["before", "correlation", "rank"]
+    pd.testing.assert_frame_equal(*(table.sort_values("metric", ignore_index=True)[same] for table in (fitted, trust)))
+    assert section is not None and "evenly spaced" not in section.body
+    assert section_of_fitted is not None
+    assert "11 training runs (fitted to 5 of them, evenly spaced by value)" in section_of_fitted.body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,14 @@ from archray.errors import InvalidInput, InvalidPool
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
 from archray.searchers.bayesian_optimization import normal_scores
 from archray.searchers.rank_surrogate import search as search_module
-from archray.searchers.rank_surrogate.surrogate import metric_scores, result_scores
+from archray.searchers.rank_surrogate.surrogate import (
+    KernelSetting,
+    RankKernel,
+    RankSurrogate,
+    metric_scores,
+    mixture,
+    result_scores,
+)
 from archray.trainables.spaces import get_space
 
 Search = RankSurrogateSearch | RoBoTSearch
@@ -199,6 +207,27 @@ def test_the_learned_weights_of_metrics(write: Write) -> None:
     trust = searcher.trust()
     assert min(trust, key=trust.__getitem__) == "against"
     assert trust["against"] < 0 < trust["metric0"]
+
+
+def test_the_weights_of_metrics_need_only_the_rows_with_results() -> None:
+    rng, (rows, results) = np.random.default_rng(0), (4000, 60)
+    scores, codes = rng.standard_normal((rows, 3)), rng.integers(0, 4, (rows, 5))
+    observed = rng.permutation(rows)[:results].tolist()
+    losses = (-scores[observed] @ [1.0, 0.5, -0.5] + 0.1 * rng.standard_normal(results)).tolist()
+    surrogate, kernel, targets = RankSurrogate(scores, codes), RankKernel(scores, codes), result_scores(losses)
+    expected = []
+    for setting in KernelSetting().hypotheses:
+        covariance = np.array([kernel.row(row, setting)[observed] for row in observed])
+        residual = np.array(targets) - kernel.mean(setting)[observed]
+        solved = np.linalg.solve(covariance + setting.noise * np.eye(results), residual)
+        expected.append((setting.prior + setting.linear * kernel.scores[observed].T @ solved) / 3)
+    evidence = [posterior.evidence for posterior in RankSurrogate(scores, codes).posteriors(observed, targets)]
+    tracemalloc.start()
+    weights = surrogate.metric_weights(observed, losses)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(weights, mixture(evidence) @ np.array(expected), atol=1e-10)
+    assert peak < 8 * results * rows  # bytes of one array of results x rows; the posterior of all rows needs several
 
 
 @pytest.mark.parametrize(

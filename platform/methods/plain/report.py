@@ -67,6 +67,8 @@ _SECONDS = {
 }  # column of the time of a trial, by the column of its value
 _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 _MANY = 300  # number of trials above which points are drawn smaller
+_MOST = 1000  # number of trials above which only some points are drawn
+_FITTED = 1000  # number of trials above which the weights of the metrics are fitted to some; the fit takes O(n^3)
 
 
 @figure(height=270)
@@ -82,10 +84,14 @@ def plain_best_so_far(run: Run[Any], canvas: Figure) -> None:
     if len(curves) > 1:
         figures.draw_spread(axes, x, curves, curves.std(axis=0, ddof=1), FOUND, -np.inf)
     else:
-        axes.scatter(number, values, s=8 if len(values) > _MANY else 22, color=TRIAL, alpha=0.75, linewidth=0)
+        size = 8 if len(values) > _MANY else 22
+        improved = np.flatnonzero(np.diff(curves[0], prepend=np.nan) != 0)
+        drawn = np.union1d(figures.evenly_spaced(len(values), _MOST), improved[np.isfinite(curves[0][improved])])
+        number, values, architectures = number[drawn], values.iloc[drawn], trials.table["architecture"].iloc[drawn]
+        axes.scatter(number, values, s=size, color=TRIAL, alpha=0.75, linewidth=0)
         texts = [
             f"{place}: {names.of(name)}\n{quantity.text(value / quantity.factor)}"
-            for place, name, value in zip(number, trials.table["architecture"], values, strict=True)
+            for place, name, value in zip(number, architectures, values, strict=True)
         ]
         figures.add_tooltips(axes, number, values, texts)
     axes.step(x, mean, where="post", color=FOUND, linewidth=2, zorder=3)
@@ -125,6 +131,7 @@ def best_so_far_section(run: Run[Any]) -> Section:
             spread=figures.spread_words(repeats, "standard deviation"),
             best=1 + (trials.best or 0),
             training_runs=length,
+            most=_MOST,
         ),
     )
 
@@ -205,7 +212,7 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     Returns: `metric`; `before` and `weight`, the weight of its normal score in the surrogate of `rank-surrogate` before
     and after the trials (the weights of RoBoT have another scale, so the same surrogate is used); `correlation`,
     Spearman's with the values of the trials (NaN with fewer than three); `rank` of the selected architecture in the
-    pool by this metric, from 1.
+    pool by this metric, from 1. Of more than _FITTED trials the weights follow from _FITTED, evenly spaced by value.
     """
     table, trials = run.best.table("pool", POOL), Trials.of(run.best)
     proxies = run.config.searcher_options.get("proxies")
@@ -221,7 +228,8 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     surrogate = RankSurrogate(metric_scores(pool.columns), pool.codes)
     best = rows[int(np.argmin(losses))]
     frame = pd.DataFrame({"metric": names, "before": surrogate.metric_weights([], [])})
-    frame["weight"] = surrogate.metric_weights(rows, losses)
+    fitted = np.sort(np.argsort(losses, kind="stable")[figures.evenly_spaced(len(losses), _FITTED)])
+    frame["weight"] = surrogate.metric_weights([rows[i] for i in fitted], [losses[i] for i in fitted])
     frame["correlation"] = [spearman(column[rows], -np.array(losses)) for column in pool.columns.T]
     columns = [-np.nan_to_num(column, nan=-np.inf) for column in pool.columns.T]
     frame["rank"] = [int(rankdata(column, method="min")[best]) for column in columns]
@@ -240,7 +248,8 @@ def trust_section(run: Run[Any]) -> Section | None:
         rho = "" if np.isnan(row["correlation"]) else f"{row['correlation']:.2f}"
         rows.append((row["metric"], f"{row['weight']:.2f}", rho, row["rank"]))
     content = table(columns, rows, label="Weight of each metric after the search")
-    caption = _text("trust", training_runs=int(trials.values.notna().sum()), before=f"{trust['before'][0]:.2f}")
+    training_runs = int(trials.values.notna().sum())
+    caption = _text("trust", training_runs=training_runs, fitted=_FITTED, before=f"{trust['before'][0]:.2f}")
     return Section("trust", "Weights of the metrics", section.captioned(content, caption))
 
 
