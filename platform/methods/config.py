@@ -135,6 +135,16 @@ SCORED_WITHOUT_TRAINING = (
 )  # the reason why searches over a pool reject the option `decide`
 
 
+class PoolProxySettings(ProxySettings):
+    """Options of the training-free metrics of a pool.
+
+    Attributes:
+        metrics: Metrics to score in addition to those that the search needs: names, or references to custom metrics.
+    """
+
+    metrics: tuple[str, ...] = ()
+
+
 class PooledConfig(TrainedSearchConfig):
     """The configuration of a search that selects architectures from a pool.
 
@@ -143,7 +153,7 @@ class PooledConfig(TrainedSearchConfig):
         pool: the architectures that are scored.
     """
 
-    proxies: ProxySettings = ProxySettings()
+    proxies: PoolProxySettings = PoolProxySettings()
     pool: PoolSettings = PoolSettings()
 
     @property

@@ -34,7 +34,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     ((*SEARCH, "--proxy", "metric.py:kappa"), "its column 'kappa' is reserved"),
     ((*SEARCH, "--budget", "0"), "search.budget"),
     ((*SEARCH, "--set", "train=3"), "train: Input should be a group of options, keys and values, got 3"),
-    ((*SEARCH, "--set", "proxies.metrics=[]"), "proxies.metrics: expected at least one metric"),
+    (("proxies", "--set", "metrics=[]", "--out", "new.parquet"), "expected at least one metric"),
     ((*SEARCH, "--set", "data.limit=1"), "at least proxies.batch_size (16)"),
     ((*SEARCH, "--data", "cifar10", "--data-dir", "empty"), "cifar10"),
     ((*SEARCH, "--data", "folder:empty"), "empty"),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_report import words, write_run
+from archray_test_report import rendered, section_ids, words, write_run
 from scipy.stats import kendalltau, spearmanr
 
 from archray.platform.methods.report import judged_bounds, pool_bounds, pool_bounds_section
@@ -107,6 +107,7 @@ def test_an_error_that_the_bound_orders_is_reported(tmp_path: Path, method: str)
     assert "the best is κ/M, M = ntk_trace, τ = 1.00" in section_text and "τ with the gap" in section_text
     axes = pool_bounds(run).axes[0]
     assert len(axes.collections) == len(judged.predictors)
+    assert ("pool-bounds" in section_ids(rendered(run))) == (method == "hnas")
 
 
 def test_random_errors_are_reported(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_plain_report import plain_content
-from archray_test_report import cells, write_run
+from archray_test_report import cells, rendered, section_ids, write_run
 
 from archray.errors import InvalidPool
+from archray.platform.methods import METHODS as ALL_METHODS
 from archray.platform.methods import get_method
+from archray.platform.methods.config import PooledConfig
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.methods.method import SearchProblem
 from archray.platform.methods.plain import report as plain_report
@@ -76,6 +78,20 @@ def test_presets_and_directions(method: str) -> None:
     assert config.columns == ("snip", "-kappa", "-synflow")
 
 
+POOLED = [name for name in ALL_METHODS if issubclass(get_method(name).config, PooledConfig)]
+
+
+@pytest.mark.parametrize("method", POOLED)
+def test_a_pool_is_scored_by_the_metrics_of_its_search_alone(method: str) -> None:
+    config: Any = make_config(method, "smoke", None, {"data": "digits"})
+    assert config.scored.metrics == config.needed
+    assert ("kappa" in config.needed) == (method == "hnas")
+    further = make_config(method, "smoke", None, {"data": "digits"}, ["proxies.metrics=[naswot,kappa]"])
+    assert further.scored.metrics == tuple(dict.fromkeys(("naswot", "kappa", *config.needed)))
+    stored = get_method(method).config.model_validate(further.model_dump(mode="json"))
+    assert stored == further  # a run of an earlier version contains the list of its metrics
+
+
 def run_of(method: str, place: Path) -> Run[Any]:
     """A run whose metric `synflow` orders the trials as their values do."""
     tables, documents = plain_content()
@@ -96,6 +112,8 @@ def test_the_report_shows_the_value_of_each_metric(method: str, tmp_path: Path) 
     assert set(trust["metric"]) == {"snip", "-kappa", "synflow"} and trust["weight"].is_monotonic_decreasing
     assert trust.set_index("metric")["correlation"]["synflow"] == pytest.approx(1.0)
     assert trust.set_index("metric")["rank"]["synflow"] == 1 + (pool["synflow"] > values.max()).sum()
+    shown = section_ids(rendered(run))
+    assert "trust" in shown and "pool-bounds" not in shown  # the bounds belong to the objective of HNAS
 
 
 def test_many_trials_are_fitted_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

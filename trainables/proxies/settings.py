@@ -18,7 +18,7 @@ class ProxySettings(Settings):
     """Options of training-free metrics. Defaults: Shu (2022); Eq. 7.2 and 7.3 as printed are the second choices.
 
     Attributes:
-        metrics: Names of metrics, or references to custom metrics (see `get_proxy`); at least one.
+        metrics: Names of metrics, or references to custom metrics (see `get_proxy`).
         batch_size: Number of images, m, in the one batch on which every architecture is scored.
         seed: Seed of the batch and of the initial weights.
         augment: Whether to augment the images of the batch.
@@ -66,16 +66,16 @@ def column_of(metric: str) -> str:
 
 
 def check_proxies(settings: ProxySettings) -> None:
-    """Checks the names and loads custom metrics. Raises: UnknownName; InvalidInput."""
+    """Checks the names and loads custom metrics. Raises: UnknownName; InvalidInput, also without metrics."""
+    if not settings.metrics:
+        raise InvalidInput(f"expected at least one metric. Choose from {', '.join(PROXIES.names())}")
     _check_names(settings.metrics)  # a copy of settings is not validated
     for name in filter(is_reference, settings.metrics):
         get_proxy(name)
 
 
 def _check_names(metrics: Sequence[str]) -> None:
-    """Raises: UnknownName for an unknown name; InvalidInput without metrics, or if two have the same column."""
-    if not metrics:
-        raise InvalidInput(f"expected at least one metric. Choose from {', '.join(PROXIES.names())}")
+    """Raises: UnknownName for an unknown name; InvalidInput if two have the same column."""
     for name in metrics:
         if not is_reference(name):
             PROXIES.check(name)

@@ -15,7 +15,7 @@ from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.plain.config import ZeroCostConfig
 from archray.platform.methods.plain.tables import SUGGESTIONS, Trials
 from archray.platform.methods.recipe import Report
-from archray.platform.methods.report import list_trials, network_headline, network_sections, pool_bounds_section
+from archray.platform.methods.report import list_trials, network_headline, network_sections
 from archray.platform.methods.searchers import codes_of, signed
 from archray.platform.quantities import Spread, quantity_of, significant
 from archray.platform.report import figures, section
@@ -311,7 +311,6 @@ def plain_sections(*sections: MakeSection) -> tuple[MakeSection, ...]:
         choice_section,
         *sections,
         best_so_far_section,
-        pool_bounds_section,
         curves_section,
         rungs_section,
         trials_section,
