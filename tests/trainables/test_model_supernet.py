@@ -1,5 +1,7 @@
 """Supernets of models with choices: paths, masks and slices equal standalone networks; NAS-Bench-201 both ways."""
 
+import copy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from archray.trainables.spaces import get_space
 from archray.trainables.supernets.elastic import build_sliced
 from archray.trainables.supernets.mixing import as_leaves
 from archray.trainables.supernets.networks import build_supernet, copy_weights, discretize
-from archray.trainables.supernets.networks.supernet import MixtureWeights
+from archray.trainables.supernets.networks.supernet import MixtureWeights, Rows
 from archray.trainables.supernets.posterior import RelaxedDecisions
 from archray.trainables.supernets.settings import (
     MirrorDescentSettings,
@@ -293,6 +295,200 @@ def test_layers_that_cannot_be_masked_raise_an_error_that_names_the_width():
     ):
         build_supernet(ModelSpace(network), SMALL, **SHAPE, seed=0)
     build_sliced(ModelSpace(network), SMALL, **SHAPE, seed=0)
+
+
+# Modules that change their input in place
+
+
+class Negate(nn.Module):
+    def forward(self, x):
+        return x.mul_(-3.0)
+
+
+class AddInPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        x += self.conv(x.sigmoid())  # not of x, which its gradient needs
+        return x
+
+
+def chain(*layers):
+    def network(in_channels, num_classes):
+        first, last = nn.Conv2d(in_channels, 8, 3, padding=1), nn.Linear(8, num_classes)
+        made = [layer() for layer in layers]
+        return nn.Sequential(first, *made, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+
+    return network
+
+
+def relu(*modules):
+    return nn.Sequential(nn.ReLU(inplace=True), *modules)
+
+
+def conv():
+    return nn.Conv2d(8, 8, 3, padding=1)
+
+
+def inner():
+    return Choice({"relu": relu(), "skip": nn.Identity(), "conv": conv()}, name="inner")
+
+
+IN_PLACE = {
+    "preactivation first": [lambda: Choice({"preact": relu(conv()), "conv": conv(), "skip": nn.Identity()}, name="c")],
+    "preactivation last": [lambda: Choice({"skip": nn.Identity(), "conv": conv(), "preact": relu(conv())}, name="c")],
+    "function": [lambda: Choice({"negate": Negate(), "skip": nn.Identity(), "conv": conv()}, name="c")],
+    "activations": [
+        lambda: Choice({"a": relu(), "b": nn.SiLU(inplace=True), "c": nn.Hardswish(inplace=True)}, name="c")
+    ],
+    "nested": [lambda: Choice({"inner": nn.Sequential(inner(), relu()), "skip": nn.Identity()}, name="c")],
+    "blocks": [lambda: Repeat(lambda number: AddInPlace(), (0, 3), name="depth")],
+    "blocks of choices": [lambda: Repeat(lambda number: relu(inner()), (1, 3), name="depth")],
+    "after a skip": [lambda: Choice({"skip": nn.Identity(), "conv": conv()}, name="c"), relu, inner, relu],
+}
+
+
+def mixture_of(module, x, weights):
+    """Computes a mixture from copies of the modules, which share no tensors."""
+    if isinstance(module, Choice):
+        outputs = [mixture_of(alternative, x, weights) for alternative in module.alternatives.values()]
+    elif isinstance(module, Repeat):
+        outputs = [x]
+        for block in module.blocks:
+            outputs.append(mixture_of(block, outputs[-1], weights))
+        outputs = outputs[module.low :]
+    elif isinstance(module, nn.Sequential):
+        for child in module:
+            x = mixture_of(child, x, weights)
+        return x
+    else:
+        return copy.deepcopy(module)(x.clone())
+    return sum(weight * out for weight, out in zip(weights[module.name][0], outputs, strict=True))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_alternatives_do_not_see_the_changes_of_others(name, training):
+    space = ModelSpace(chain(*IN_PLACE[name]))
+    space.check_model(images().float(), num_classes=10)
+    supernet, x, generator = supernet_of(space).train(training), images(), torch.Generator().manual_seed(0)
+    for _ in range(3):  # the first pass finds out which modules write
+        weights = {
+            group.name: torch.rand(group.shape, generator=generator, dtype=torch.float64).requires_grad_()
+            for group in supernet.groups
+        }
+        logits = supernet(x, weights)
+        expected = mixture_of(supernet.network.model, x, weights)
+        torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
+        ours, theirs = (
+            torch.autograd.grad(out.square().sum(), [*weights.values(), *supernet.parameters()], materialize_grads=True)
+            for out in (logits, expected)
+        )
+        number = len(weights)
+        for gradient, other in zip(ours[:number], theirs[:number], strict=True):  # copied modules have no gradients
+            torch.testing.assert_close(gradient, other, rtol=1e-8, atol=1e-10)
+    compare_paths(space, 6)
+
+
+def test_a_probe_offers_alternatives_that_do_not_see_the_changes_of_others():
+    model = chain(lambda: Choice({"negate": Negate(), "skip": nn.Identity(), "conv": conv()}, name="c"))(**SHAPE)
+    offered = []
+
+    def probe(value, offers):
+        offered.extend([value, *(offer() for _, _, offer in offers)])
+        return value
+
+    model.double()[1].rows = Rows(torch.tensor([[0.0, 1.0, 0.0]]), (1,), probe)
+    x = images()
+    model(x)
+    node = model[0](x)
+    for out, expected in zip(offered, [node, -3.0 * node, node, model[1].alternatives["conv"](node)], strict=True):
+        torch.testing.assert_close(out, expected)
+
+
+def test_modules_with_partial_channels_do_not_see_the_changes_of_others():
+    class Operation(nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            self.channels = channels
+
+        def forward(self, x):
+            assert x.shape[1] == self.channels
+            return x.mul_(-3.0)
+
+    def network(in_channels, num_classes):
+        operations = {"negate": Operation, "skip": lambda channels: nn.Identity()}
+        choice = Choice(operations, name="c", channels=8)
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, num_classes)]
+        return nn.Sequential(nn.Conv2d(in_channels, 8, 8), choice, *head)  # 1 x 1: slices of channels are contiguous
+
+    supernet, x = supernet_of(ModelSpace(network), partial_channels=4), images()
+    model = supernet.network.model
+    part, rest = model[0](x).split([2, 6], dim=1)
+    for _ in range(2):
+        expected = torch.cat([0.5 * (-3.0 * part) + 2.0 * part, rest], dim=1).view(4, 4, 2, 1, 1).transpose(1, 2)
+        logits = supernet(x, {"c": torch.tensor([[0.5, 2.0]]).double()})
+        torch.testing.assert_close(logits, model[2:](expected.reshape(4, 8, 1, 1)))
+
+
+class Residual(nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return x + self.layers(x)
+
+
+class Node(nn.Module):
+    """Two inputs of a node are the same tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.edges = Edges([relu(), conv(), conv()], k=2, name="node")
+
+    def forward(self, x):
+        return self.edges([x, x, x.sigmoid()])
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (
+            lambda: Residual(Choice({"conv": conv(), "preact": relu(conv())}, name="c")),
+            r"Choice 'c' \(1\.layers\.0\): .* in place .* 'preact'\. .* in 1\.layers\.0\.alternatives\.preact",
+        ),
+        (
+            lambda: Residual(Choice({"conv": conv(), "skip": nn.Identity()}, name="c"), relu()),
+            r"Choice 'c' \(1\.layers\.0\): .* 'skip'\. .* after 1\.layers\.0",
+        ),
+        (lambda: Residual(Repeat(lambda number: AddInPlace(), (1, 3), name="depth")), r"Repeat 'depth'"),
+        (lambda: Residual(Repeat(lambda number: conv(), (0, 1), name="depth"), relu()), r"Repeat 'depth'"),
+        (Node, r"Edges 'node' \(1\.edges\)"),
+    ],
+)
+def test_a_change_of_a_tensor_that_the_model_reads_again_raises_an_error(layer, message):
+    """A supernet, in which alternatives share the tensor, could not compute the standalone network."""
+    with pytest.raises(InvalidInput, match=message):
+        ModelSpace(chain(layer)).check_model(images().float(), num_classes=10)
+
+
+def test_random_and_stateful_models_are_not_taken_for_changes_in_place():
+    class Noise(nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x)
+
+    class Count(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    layer = partial(Choice, {"noise": Noise(), "skip": nn.Identity(), "count": Count()}, name="c")
+    ModelSpace(chain(layer, relu)).check_model(images().float(), num_classes=10)
 
 
 # NAS-Bench-201

@@ -29,7 +29,10 @@ from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE, Offer
 Modules = Mapping[str, nn.Module | Callable[[int], nn.Module]]
 
 _partial_channels: ContextVar[int] = ContextVar("partial_channels", default=1)  # of the supernet that is being built
-_reached: ContextVar[list["ChoiceModule"] | None] = ContextVar("reached", default=None)  # during `check_forward`
+reached_choices: ContextVar[list["ChoiceModule"] | None] = ContextVar("reached", default=None)  # see `check_forward`
+isolated_choices: ContextVar[frozenset["ChoiceModule"]] = ContextVar(
+    "isolated", default=frozenset()
+)  # they copy inputs
 _probing: ContextVar[bool] = ContextVar("probing", default=True)  # False while an offer of a probe is evaluated
 
 
@@ -43,24 +46,28 @@ def partial_channels(number: int) -> Iterator[None]:
         _partial_channels.reset(token)
 
 
-def check_forward(model: nn.Module, images: Tensor) -> Tensor:
-    """Computes a forward pass with every choice of every decision, and returns the logits of the default network.
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    return type(value)(map(_copied, value)) if type(value) in (tuple, list) else value
 
-    Raises: InvalidInput if the alternatives of a choice have unequal shapes, or the pass does not reach a choice.
-    """
-    reached: list[ChoiceModule] = []
-    token = _reached.set(reached)
-    try:
-        logits: Tensor = model(images)
-    finally:
-        _reached.reset(token)
-    for path, module in model.named_modules():
-        if isinstance(module, ChoiceModule) and not any(module is other for other in reached):
-            raise InvalidInput(
-                f"{type(module).__name__} {module.name!r} ({path}): Expected every forward pass to reach the choice, "
-                "but a pass on random images did not. Call it without a condition on data"
-            )
-    return logits
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | tuple | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(part)
+
+
+def _versions(value: Any) -> list[int]:
+    return [tensor._version for tensor in _tensors(value)]  # torch counts the changes in place
+
+
+def _storages(value: Any) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in _tensors(value) if tensor.layout == torch.strided}
 
 
 class ChoiceModule(nn.Module):
@@ -69,6 +76,7 @@ class ChoiceModule(nn.Module):
     Attributes:
         name: Name of the decision; modules with the same name are decided together.
         labels: Choices of the decision.
+        default: Choice of a forward pass outside a supernet.
         rows: Weights of the choices during a forward pass of a supernet; None outside.
     """
 
@@ -85,6 +93,38 @@ class ChoiceModule(nn.Module):
                 "Add an alternative, or use the module without a choice"
             )
         self.name, self.labels, self.rows = name, tuple(labels), None
+        self.default = self.labels[0]
+        self._writes: dict[tuple[str, bool], bool] = {}  # branch and its mode -> whether it changes its input in place
+        self._sharing: set[str] = set()  # branches whose output shares memory with their input
+
+    def separate(self, branch: str, module: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
+        """Calls a branch. In a supernet, if it changes its inputs in place, it receives copies: others read them too.
+
+        The first call finds out. Training and evaluation count separately, because of layers such as in-place dropout.
+        """
+        isolated = self in isolated_choices.get()
+        if self.rows is None and not isolated:
+            return module(*inputs, **options)
+        mode, passed = (branch, getattr(module, "training", False)), (inputs, options)
+        if isolated or self._writes.get(mode, True):
+            passed = _copied(passed)
+        versions = _versions(passed)
+        out = module(*passed[0], **passed[1])
+        self._writes[mode] = self._writes.get(mode, False) or versions != _versions(passed)
+        if isolated and _storages(out) & _storages(passed):
+            self._sharing.add(branch)
+        return out
+
+    def writers(self) -> list[str]:
+        """Returns the branches of the default choice that change their input in place, in the passes so far."""
+        written = {branch for (branch, _), writes in self._writes.items() if writes}
+        return [branch for branch, _, labels in self.branches() if branch in written and self.default in labels]
+
+    def suspects(self) -> list[str]:
+        """Returns the choices with which memory of the input is changed or passed on, in the passes so far."""
+        marked = self._sharing | {branch for (branch, _), writes in self._writes.items() if writes}
+        used = {label for branch, _, labels in self.branches() if branch in marked for label in labels}
+        return [label for label in self.labels if label in used or not any(self.places(label))]
 
     @property
     def probe(self) -> Callable[[Tensor, Sequence[Offer]], Tensor] | None:
@@ -107,7 +147,7 @@ class ChoiceModule(nn.Module):
 
         Raises: InvalidInput if the shapes differ.
         """
-        reached = _reached.get()
+        reached = reached_choices.get()
         assert reached is not None
         reached.append(self)
         shapes = {name: tuple(out.shape) if isinstance(out, Tensor) else type(out) for name, out in outputs.items()}
@@ -181,23 +221,24 @@ class Choice(ChoiceModule):
         rows, part = self.rows, inputs
         if self.partial > 1:
             part = (operation_channels(inputs[0], self.partial), *inputs[1:])
-        if _reached.get() is not None:
-            outputs = {label: self.alternatives[label](*part, **options) for label in self.labels}
-            self.check_shapes(outputs)
-            mixed = outputs[self.labels[0]]
+        outputs = {
+            label: partial(self.separate, f"alternatives.{label}", alternative, *part, **options)
+            for label, alternative in self.alternatives.items()
+        }
+        if reached_choices.get() is not None:
+            computed = {label: output() for label, output in outputs.items()}
+            self.check_shapes(computed)
+            mixed = computed[self.default]
         elif rows is None:
-            mixed = self.alternatives[self.labels[0]](*part, **options)
+            mixed = outputs[self.default]()
         elif rows.chosen is not None:
             column = rows.chosen[0]
-            mixed = self.weighed(self.alternatives[self._chosen(column)](*part, **options), column)
+            mixed = self.weighed(outputs[self._chosen(column)](), column)
         else:
             columns = zip(self.columns, rows.dense[0].unbind(), strict=True)
-            mixed = weighted_sum([(self.alternatives[label](*part, **options), weight) for label, weight in columns])
+            mixed = weighted_sum([(outputs[label](), weight) for label, weight in columns])
         if (probe := self.probe) is not None:
-            offers = [
-                (0, column, partial(_offered, self.alternatives[label], *part, **options))
-                for column, label in enumerate(self.columns)
-            ]
+            offers = [(0, column, partial(_offered, outputs[label])) for column, label in enumerate(self.columns)]
             mixed = probe(mixed, offers)
         if self.partial == 1:
             return mixed
@@ -250,27 +291,24 @@ class Repeat(ChoiceModule):
                 f"Repeat {name!r}: Expected depths (low, high) with 0 <= low < high, got {depths}. Correct the depths"
             )
         super().__init__(name, [str(depth) for depth in range(low, high + 1)])
-        self.low = low
+        self.low, self.default = low, str(high)
         self.blocks = nn.ModuleList(block(number) for number in range(high))
 
     def forward(self, x: Tensor) -> Tensor:
         """Computes all blocks; in a supernet the weighted sum over the depths, or the chosen depth."""
         rows = self.rows
-        if _reached.get() is not None:
-            outputs = [x]
-            for block in self.blocks:
-                outputs.append(block(outputs[-1]))
+        if self in isolated_choices.get():
+            x = x.clone()  # which depth 0 returns
+        if reached_choices.get() is not None:
+            outputs = list(self._outputs(len(self.blocks), x))
             self.check_shapes({f"depth {depth}": out for depth, out in enumerate(outputs)})
-            return outputs[-1]
+            return outputs[int(self.default)]
         if rows is None:
-            return self._prefix(len(self.blocks), x)
+            return self._prefix(int(self.default), x)
         if rows.chosen is not None:
             out = self.weighed(self._prefix(self.low + max(rows.chosen[0], 0), x), rows.chosen[0])
         else:
-            out = self._prefix(self.low, x)
-            outputs = [out]
-            for block in self.blocks[self.low :]:
-                outputs.append(block(outputs[-1]))
+            outputs = list(self._outputs(len(self.blocks), x))[self.low :]
             out = weighted_sum(list(zip(outputs, rows.dense[0].unbind(), strict=True)))
         if (probe := self.probe) is not None:
             offers = [
@@ -280,9 +318,15 @@ class Repeat(ChoiceModule):
             out = probe(out, offers)
         return out
 
+    def _outputs(self, depth: int, x: Tensor) -> Iterator[Tensor]:
+        """Yields the input and the output of each of the first blocks."""
+        yield x
+        for number, block in enumerate(self.blocks[:depth]):
+            yield (x := self.separate(f"blocks.{number}", block, x))
+
     def _prefix(self, depth: int, x: Tensor) -> Tensor:
-        for block in self.blocks[:depth]:
-            x = block(x)
+        for out in self._outputs(depth, x):
+            x = out
         return x
 
     def branches(self) -> Iterator[tuple[str, nn.Module, tuple[str, ...]]]:
@@ -333,27 +377,28 @@ class Edges(ChoiceModule):
             inputs: At least as many as there are edges.
         """
         rows = self.rows
-        if _reached.get() is not None:
+        edges = {name: partial(self.separate, f"edges.{name}", edge) for name, edge in self.edges.items()}
+        if reached_choices.get() is not None:
             if len(inputs) < len(self.edges):
                 raise InvalidInput(
                     f"Edges {self.name!r}: Expected {count(len(self.edges), 'input')}, one for each edge, got "
                     f"{len(inputs)}. Pass a list of all earlier outputs"
                 )
-            self.check_shapes({f"input {name}": edge(inputs[int(name)]) for name, edge in self.edges.items()})
+            self.check_shapes({f"input {name}": edge(inputs[int(name)]) for name, edge in edges.items()})
         if rows is None:
-            return kept_sum({name: self.edges[name] for name in self.labels[0].split(",")}, inputs)
+            return kept_sum({name: edges[name] for name in self.default.split(",")}, inputs)
         if rows.probe is None:
             # A path, or a drawn input, has weights of 0 that need no gradient: only the other edges are evaluated.
             mixed = rows.dense.requires_grad and rows.chosen is None
-            weights = zip(self.edges.items(), rows.dense[0].unbind(), strict=True)
+            weights = zip(edges.items(), rows.dense[0].unbind(), strict=True)
             terms = [(edge(inputs[int(name)]), weight) for (name, edge), weight in weights if mixed or weight != 0]
             if terms:
                 return weighted_sum(terms)
-            return kept_sum(dict(self.edges.items()), inputs) * 0.0  # a branch that the path does not use
+            return kept_sum(edges, inputs) * 0.0  # a branch that the path does not use
         kept = [str(number) for number, weight in enumerate(rows.dense[0].tolist()) if weight]
-        out = kept_sum({name: self.edges[name] for name in kept}, inputs)
+        out = kept_sum({name: edges[name] for name in kept}, inputs)
         if (probe := self.probe) is not None:
-            offers = [(0, int(name), partial(_offered, edge, inputs[int(name)])) for name, edge in self.edges.items()]
+            offers = [(0, int(name), partial(_offered, edge, inputs[int(name)])) for name, edge in edges.items()]
             out = probe(out, offers)
         return out
 
@@ -384,7 +429,7 @@ class KeptEdges(nn.Module):
         return kept_sum(dict(self.edges.items()), inputs)
 
 
-def kept_sum(edges: Mapping[str, nn.Module], inputs: Sequence[Tensor]) -> Tensor:
+def kept_sum(edges: Mapping[str, Callable[[Tensor], Tensor]], inputs: Sequence[Tensor]) -> Tensor:
     """Returns the sum of the edges of their inputs."""
     return weighted_sum([(edge(inputs[int(name)]), None) for name, edge in edges.items()])
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference
-from archray.trainables.model_space.choices import ChoiceModule, Edges, Width, check_forward, partial_channels
+from archray.trainables.model_space.checks import check_forward, check_in_place
+from archray.trainables.model_space.choices import ChoiceModule, Edges, Width, partial_channels
 from archray.trainables.model_space.networks import (
     BATCH_NORMS,
     Chosen,
@@ -160,8 +161,8 @@ class ModelSpace(Space):
         Args:
             sizes: `channels` and `cells`.
 
-        Raises: InvalidInput if alternatives have unequal shapes, a forward pass does not reach a choice, or the logits
-            are not (n, num_classes).
+        Raises: InvalidInput if alternatives have unequal shapes, a forward pass does not reach a choice, the logits are
+            not (n, num_classes), or the model reads a tensor again that a module has changed in place.
         """
         model = self.unresolved(in_channels=images.shape[1], num_classes=num_classes, **sizes).eval()
         with torch.no_grad():
@@ -172,6 +173,8 @@ class ModelSpace(Space):
                 f"Expected logits of shape {(len(images), num_classes)} from the model of {self.name} for images of "
                 f"shape {tuple(images.shape)}, got {got}. Use in_channels and num_classes in the model"
             )
+        with torch.no_grad():
+            call_reference(f"the model of {self.name}", check_in_place, model, images)
 
     def parameter_counts(self, architectures: Sequence[Architecture], **shape: int) -> list[int]:
         sizes: dict[str, Any] = shape
