@@ -143,6 +143,11 @@ def _described(error: Exception | SystemExit) -> str:
     kind, reason = type(error).__name__, " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         return f"{kind}: {error.msg} ({error.filename}, line {error.lineno})"
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # without the call in this file
-    lines = [f"{frame.filename}, line {frame.lineno}" for frame in frames if not frame.filename.startswith(INSTALLED)]
+    frames = list(traceback.walk_tb(error.__traceback__))[1:]  # without the call in this file
+    lines = [
+        f"{frame.f_code.co_filename}, line {line}"
+        for frame, line in frames
+        if not frame.f_code.co_filename.startswith(INSTALLED)
+        and frame.f_globals.get("__name__", "").partition(".")[0] != "archray"  # also if it runs from a clone
+    ]
     return (f"{kind}: {reason}" if reason else kind) + (f" ({lines[-1]})" if lines else "")

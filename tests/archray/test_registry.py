@@ -166,6 +166,13 @@ def test_a_file_that_fails_raises_an_error_each_time(tmp_path: Path) -> None:
             load_reference(f"{file}:value")
 
 
+def test_an_error_inside_archray_names_the_line_of_the_user(tmp_path: Path) -> None:
+    file = tmp_path / "calling.py"
+    file.write_text("from archray.plurals import count\n\nvalue = count(None, 3)\n")
+    with pytest.raises(UnknownName, match=r"TypeError: .*calling\.py, line 3\)\. Fix the import"):
+        load_reference(f"{file}:value")
+
+
 def test_all_errors_of_archray_have_one_base_class() -> None:
     assert issubclass(UnknownName, InvalidInput)
     assert issubclass(InvalidInput, ArchrayError)

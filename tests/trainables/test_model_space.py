@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,10 @@ def model_of(*layers, channels=8):
     return network
 
 
+def block(number):
+    return nn.Conv2d(8, 8, 1)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -168,13 +173,45 @@ def model_of(*layers, channels=8):
         (lambda: Choice({"a": nn.Identity(), "b": nn.ReLU()}, name="x=y"), r"Expected a name without '=' .* 'x=y'"),
         (
             lambda: Repeat(lambda number: nn.ReLU(), (2, 2), name="depth"),
-            r"Repeat 'depth': .* low < high, got \(2, 2\)",
+            r"Repeat 'depth': .* low < high <= 10000, got \(2, 2\)",
         ),
         (
             lambda: Edges([nn.ReLU()] * 2, k=2, name="node"),
-            r"Edges 'node': Expected k between 1 and 1 for 2 inputs, got 2",
+            r"Edges 'node': Expected an integer k between 1 and 1 for 2 inputs, .* got 2",
         ),
-        (lambda: Width([8], name="w"), r"Width 'w': Expected two or more distinct positive sizes, got \[8\]"),
+        (lambda: Choice([nn.Identity(), nn.ReLU()], name="c"), r"Choice 'c': Expected a dictionary .* got list"),
+        (lambda: Choice({1: nn.Identity(), 2: nn.ReLU()}, name="c"), r"Choice 'c': Expected a label .* got 1"),
+        (lambda: Choice({"": nn.Identity(), "b": nn.ReLU()}, name="c"), r"Choice 'c': Expected a label .* got ''"),
+        (lambda: Choice({"a": nn.Identity(), "b": nn.ReLU()}, name=3), r"Expected a name without '=' .* got 3"),
+        (lambda: Choice({"a": block, "b": block}, name="c", channels="8"), r"Choice 'c': .* for 'a', got function"),
+        *(
+            (lambda depths=depths: Repeat(block, depths, name="d"), rf"Repeat 'd': .*, got {re.escape(repr(depths))}\.")
+            for depths in [(1, 2, 3), (1, 2.5), 3, ("1", "2"), (0, 0), (-1, 2), (1, 10**12), None]
+        ),
+        (
+            lambda: Repeat(lambda number: None, (1, 3), name="d"),
+            r"Repeat 'd': .* returns a torch.nn.Module, got NoneType",
+        ),
+        (lambda: Repeat([nn.ReLU()], (1, 3), name="d"), r"Repeat 'd': .* returns a torch.nn.Module, got list"),
+        *(
+            (lambda k=k: Edges([nn.ReLU()] * 3, k=k, name="node"), rf"Edges 'node': .* got {re.escape(repr(k))}\.")
+            for k in [3, 0, 1.5, "1", None]
+        ),
+        (lambda: Edges([nn.ReLU()] * 50, k=25, name="node"), r"Edges 'node': .* up to 10000 combinations"),
+        (lambda: Edges(3, k=1, name="node"), r"Edges 'node': Expected a list .* got int"),
+        (
+            lambda: Edges([nn.ReLU(), None, nn.ReLU()], k=1, name="node"),
+            r"Edges 'node': Expected a list .* got NoneType",
+        ),
+        *(
+            (lambda sizes=sizes: Width(sizes, name="w"), rf"Width 'w': Expected two .* got {re.escape(repr(sizes))}\.")
+            for sizes in [[4, 8.5], ["4", "8"], 8, None, [], [4, 4]]
+        ),
+        (lambda: Width([4, 8], name=None), r"Expected a name without '=' .* for Width, got None"),
+        (lambda: Width([4, 10**12], name="w"), r"Width 'w': Expected between 1 and .* got 1,000,000,000,000"),
+        (lambda: Width([4, 10**5], name="v") * Width([4, 10**5], name="w"), r"Width 'v', 'w': .* got 10,000,000,000"),
+        (lambda: Width([4, 8], name="w") * -1, r"Width 'w': Expected between 1 and .* got -8"),
+        (lambda: Width([8], name="w"), r"Width 'w': Expected two or more distinct positive integers, got \[8\]"),
         (lambda: Width([8, 0], name="w"), r"Width 'w': .* got \[8, 0\]"),
         (lambda: Width([8, 4], name="w") + Width([8, 2], name="w"), r"Width 'w': Expected one list of sizes"),
     ],
@@ -229,6 +266,20 @@ def test_an_inconsistent_model_raises_an_error_that_names_the_choice(network, me
         ModelSpace(network)
 
 
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+class Wrong(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.node = Edges([nn.ReLU() for _ in range(3)], k=2, name="node")
+
+    def forward(self, x):
+        return self.node(x)
+
+
 class Hidden(nn.Module):
     def __init__(self):
         super().__init__()
@@ -249,6 +300,11 @@ class Hidden(nn.Module):
             model_of(Repeat(lambda number: nn.MaxPool2d(2), (1, 2), name="depth")),
             r"Repeat 'depth': Expected outputs of one shape, got \(2, 8, 6, 6\) from depth 0",
         ),
+        (
+            model_of(Choice({"a": Pair(), "b": Pair()}, name="c")),
+            r"Choice 'c': Expected one tensor .* got a: tuple, b: tuple",
+        ),
+        (model_of(Wrong()), r"Edges 'node': Expected 3 inputs, one for each edge, got Tensor"),
         (model_of(Hidden()), r"Choice 'hidden' \(1.choice\): Expected every forward pass to reach the choice"),
         (
             model_of(Choice(convolutions(a=1, b=3), name="c"), channels=4),

@@ -5,8 +5,10 @@ the first alternative, the first inputs, the largest depth and the largest width
 """
 
 import itertools
+import math
+import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
@@ -26,6 +28,9 @@ from archray.trainables.supernets.networks.cells import (
 )
 from archray.trainables.supernets.networks.supernet import LEFT_OUT, NONE, Offer, Rows
 
+MOST_CHOICES = 10_000  # of a decision; more are a mistake, and exhaust the memory
+LARGEST_WIDTH = 2**24  # channels; as `MOST_CHOICES`
+
 Modules = Mapping[str, nn.Module | Callable[[int], nn.Module]]
 
 _partial_channels: ContextVar[int] = ContextVar("partial_channels", default=1)  # of the supernet that is being built
@@ -34,6 +39,19 @@ isolated_choices: ContextVar[frozenset["ChoiceModule"]] = ContextVar(
     "isolated", default=frozenset()
 )  # they copy inputs
 _probing: ContextVar[bool] = ContextVar("probing", default=True)  # False while an offer of a probe is evaluated
+
+
+def _check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str) or not name or any(mark in name for mark in "=|"):
+        raise InvalidInput(f"Expected a name without '=' and '|' for {kind}, got {name!r}. Choose another name")
+
+
+def _integers(values: Any) -> tuple[int, ...] | None:
+    """Returns the values as integers; None if they are not a sequence of integers."""
+    try:
+        return tuple(map(operator.index, values))
+    except TypeError:
+        return None
 
 
 @contextmanager
@@ -85,8 +103,7 @@ class ChoiceModule(nn.Module):
     def __init__(self, name: str, labels: Sequence[str]) -> None:
         super().__init__()
         kind = type(self).__name__
-        if not isinstance(name, str) or not name or any(mark in name for mark in "=|"):
-            raise InvalidInput(f"Expected a name without '=' and '|' for {kind}, got {name!r}. Choose another name")
+        _check_name(kind, name)
         if len(labels) < 2:
             raise InvalidInput(
                 f"{kind} {name!r}: Expected two or more choices, got {', '.join(labels) or 'none'}. "
@@ -143,15 +160,21 @@ class ChoiceModule(nn.Module):
         return Rows(nn.functional.one_hot(torch.tensor([column]), len(self.labels)).float(), (column,))
 
     def check_shapes(self, outputs: Mapping[str, Any]) -> None:
-        """Records that a pass reached this choice. outputs: name -> output, of equal shapes.
+        """Records that a pass reached this choice. outputs: name -> output, tensors of equal shapes.
 
-        Raises: InvalidInput if the shapes differ.
+        Raises: InvalidInput for other outputs.
         """
         reached = reached_choices.get()
         assert reached is not None
         reached.append(self)
-        shapes = {name: tuple(out.shape) if isinstance(out, Tensor) else type(out) for name, out in outputs.items()}
-        if len(set(shapes.values())) > 1 or not all(isinstance(shape, tuple) for shape in shapes.values()):
+        types = {name: type(out).__name__ for name, out in outputs.items() if not isinstance(out, Tensor)}
+        if types:
+            raise InvalidInput(
+                f"{type(self).__name__} {self.name!r}: Expected one tensor as output, got "
+                f"{', '.join(f'{name}: {kind}' for name, kind in types.items())}. Return one tensor"
+            )
+        shapes = {name: tuple(out.shape) for name, out in outputs.items()}
+        if len(set(shapes.values())) > 1:
             raise InvalidInput(
                 f"{type(self).__name__} {self.name!r}: Expected outputs of one shape, got "
                 f"{', '.join(f'{shape} from {name}' for name, shape in shapes.items())}. Give all the same number of "
@@ -191,6 +214,22 @@ class Choice(ChoiceModule):
     """
 
     def __init__(self, alternatives: Modules, *, name: str, channels: int | None = None) -> None:
+        if not isinstance(alternatives, Mapping | nn.ModuleDict):
+            raise InvalidInput(
+                f"Choice {name!r}: Expected a dictionary of labels and modules, got "
+                f"{type(alternatives).__name__}. Give each module a label"
+            )
+        for label in alternatives:
+            if (
+                not isinstance(label, str)
+                or not label
+                or any(mark in label for mark in "=|.")
+                or hasattr(nn.ModuleDict(), label)
+            ):
+                raise InvalidInput(
+                    f"Choice {name!r}: Expected a label that is a text without '=', '|' and '.' and not a method of "
+                    f"torch.nn.ModuleDict, got {label!r}. Rename it"
+                )
         super().__init__(name, list(alternatives))
         self.partial = _partial_channels.get()
         self.alternatives = nn.ModuleDict()
@@ -202,17 +241,12 @@ class Choice(ChoiceModule):
                         f"{self.partial}, got a module for {label!r}. Pass functions and channels, or choose a method "
                         "without partial channels, such as gaea-darts"
                     )
-            elif callable(alternative) and channels is not None:
+            elif callable(alternative) and isinstance(channels, int):
                 alternative = alternative(operation_width(channels, self.partial))
             if not isinstance(alternative, nn.Module):
                 raise InvalidInput(
                     f"Choice {name!r}: Expected a torch.nn.Module for {label!r}, got {type(alternative).__name__}. "
-                    "Pass a module, or functions of channels together with channels"
-                )
-            if any(mark in label for mark in "=|.") or hasattr(self.alternatives, label):
-                raise InvalidInput(
-                    f"Choice {name!r}: Expected a label without '=', '|' and '.' that is not a method of "
-                    f"torch.nn.ModuleDict, got {label!r}. Rename it"
+                    "Pass a module, or functions of channels together with channels, a number"
                 )
             self.alternatives[label] = alternative
 
@@ -285,14 +319,21 @@ class Repeat(ChoiceModule):
     """
 
     def __init__(self, block: Callable[[int], nn.Module], depths: tuple[int, int], *, name: str) -> None:
-        low, high = depths
-        if not 0 <= low < high:
+        low, high = numbers if (numbers := _integers(depths)) and len(numbers) == 2 else (0, 0)
+        if not 0 <= low < high <= MOST_CHOICES:
             raise InvalidInput(
-                f"Repeat {name!r}: Expected depths (low, high) with 0 <= low < high, got {depths}. Correct the depths"
+                f"Repeat {name!r}: Expected depths (low, high), two integers with 0 <= low < high <= {MOST_CHOICES}, "
+                f"got {depths!r}. Correct the depths"
             )
         super().__init__(name, [str(depth) for depth in range(low, high + 1)])
         self.low, self.default = low, str(high)
-        self.blocks = nn.ModuleList(block(number) for number in range(high))
+        blocks = [block(number) if callable(block) else block for number in range(high)]
+        if others := [other for other in blocks if not isinstance(other, nn.Module)]:
+            raise InvalidInput(
+                f"Repeat {name!r}: Expected a function of the block's number that returns a torch.nn.Module, got "
+                f"{type(others[0]).__name__}. Return the block"
+            )
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor) -> Tensor:
         """Computes all blocks; in a supernet the weighted sum over the depths, or the chosen depth."""
@@ -361,14 +402,21 @@ class Edges(ChoiceModule):
     """
 
     def __init__(self, edges: Sequence[nn.Module], *, k: int, name: str) -> None:
-        if not 1 <= k < len(edges):
+        modules = list(edges) if isinstance(edges, Iterable) else [edges]
+        if others := [other for other in modules if not isinstance(other, nn.Module)]:
             raise InvalidInput(
-                f"Edges {name!r}: Expected k between 1 and {len(edges) - 1} for {count(len(edges), 'input')}, got {k}. "
-                "Lower k, or sum the inputs without a choice"
+                f"Edges {name!r}: Expected a list of torch.nn.Module, one for each input, got "
+                f"{type(others[0]).__name__}. Pass a module for each input"
             )
-        super().__init__(name, [",".join(map(str, kept)) for kept in itertools.combinations(range(len(edges)), k)])
+        if _integers([k]) is None or not 1 <= k < len(modules) or math.comb(len(modules), k) > MOST_CHOICES:
+            raise InvalidInput(
+                f"Edges {name!r}: Expected an integer k between 1 and {len(modules) - 1} for "
+                f"{count(len(modules), 'input')}, with up to {MOST_CHOICES} combinations of inputs, got {k!r}. Change "
+                "k, or sum the inputs without a choice"
+            )
+        super().__init__(name, [",".join(map(str, kept)) for kept in itertools.combinations(range(len(modules)), k)])
         self.k = k
-        self.edges = nn.ModuleDict({str(number): edge for number, edge in enumerate(edges)})
+        self.edges = nn.ModuleDict({str(number): edge for number, edge in enumerate(modules)})
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Sums the first k inputs; in a supernet the weighted sum of all, or the sum of the chosen ones.
@@ -379,10 +427,11 @@ class Edges(ChoiceModule):
         rows = self.rows
         edges = {name: partial(self.separate, f"edges.{name}", edge) for name, edge in self.edges.items()}
         if reached_choices.get() is not None:
-            if len(inputs) < len(self.edges):
+            if not isinstance(inputs, Sequence) or len(inputs) < len(self.edges):
+                got = len(inputs) if isinstance(inputs, Sequence) else type(inputs).__name__
                 raise InvalidInput(
-                    f"Edges {self.name!r}: Expected {count(len(self.edges), 'input')}, one for each edge, got "
-                    f"{len(inputs)}. Pass a list of all earlier outputs"
+                    f"Edges {self.name!r}: Expected {count(len(self.edges), 'input')}, one for each edge, got {got}. "
+                    "Pass a list of all earlier outputs"
                 )
             self.check_shapes({f"input {name}": edge(inputs[int(name)]) for name, edge in edges.items()})
         if rows is None:
@@ -472,18 +521,17 @@ class Width(int):
     expression: tuple[Any, ...]
 
     def __new__(cls, sizes: Sequence[int], *, name: str) -> "Width":
-        numbers = tuple(map(int, sizes))
+        numbers = _integers(sizes) or ()
         if len(set(numbers)) != len(numbers) or min(numbers, default=0) < 1 or len(numbers) < 2:
             raise InvalidInput(
-                f"Width {name!r}: Expected two or more distinct positive sizes, got {list(sizes)}. Correct the sizes"
+                f"Width {name!r}: Expected two or more distinct positive integers, got {sizes!r}. Correct the sizes"
             )
-        if not isinstance(name, str) or not name or any(mark in name for mark in "=|"):
-            raise InvalidInput(f"Expected a name without '=' and '|' for Width, got {name!r}. Choose another name")
+        _check_name("Width", name)
         return _width(("width", name), {name: numbers})
 
     def size(self, chosen: Mapping[str, int]) -> int:
         """Returns the number of channels. chosen: decision -> size; the largest size by default."""
-        return len(self.indices(chosen))
+        return _size(self.expression, self.decisions, chosen)
 
     def indices(self, chosen: Mapping[str, int]) -> list[int]:
         """Returns the channels of the widest layer that are used. chosen: as in `size`."""
@@ -513,7 +561,12 @@ class Width(int):
 
 
 def _width(expression: tuple[Any, ...], decisions: Mapping[str, tuple[int, ...]]) -> Width:
-    size = len(_evaluated(expression, decisions, {}))
+    size = _size(expression, decisions, {})
+    if not 1 <= size <= LARGEST_WIDTH:
+        raise InvalidInput(
+            f"Width {', '.join(map(repr, decisions))}: Expected between 1 and {LARGEST_WIDTH:,} channels, got "
+            f"{size:,}. Correct the sizes"
+        )
     width = int.__new__(Width, size)
     width.expression, width.decisions = expression, decisions
     return width
@@ -532,6 +585,18 @@ def _combined(operation: str, left: int, right: int) -> Any:
                 )
     sides = [side.expression if isinstance(side, Width) else ("number", int(side)) for side in (left, right)]
     return _width((operation, *sides), decisions)
+
+
+def _size(expression: tuple[Any, ...], decisions: Mapping[str, tuple[int, ...]], chosen: Mapping[str, int]) -> int:
+    """Returns the number of used channels, which is the length of `_evaluated`."""
+    kind = expression[0]
+    if kind == "number":
+        return int(expression[1])
+    if kind == "width":
+        name = expression[1]
+        return chosen.get(name, max(decisions[name]))
+    left, right = (_size(side, decisions, chosen) for side in expression[1:])
+    return {"quotient": operator.floordiv, "sum": operator.add, "product": operator.mul}[kind](left, right)
 
 
 @lru_cache(maxsize=4096)

@@ -133,7 +133,7 @@ def check_layer(module: nn.Module, path: str) -> None:
 
 def sizes_of(chosen: Chosen) -> dict[str, int]:
     """Returns the choices that are numbers, as the sizes of widths."""
-    return {name: int(label) for name, label in chosen.items() if label.isdigit()}
+    return {name: int(label) for name, label in chosen.items() if label.isdecimal()}
 
 
 def resolved_value(value: Any, sizes: Mapping[str, int]) -> Any:
