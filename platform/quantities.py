@@ -157,6 +157,15 @@ QUANTITIES: Mapping[str, Quantity] = {
         "number of training runs of the search. With more than K random architectures it is the mean over all choices "
         "of K; with fewer it is the best of all.",
     ),
+    "others_test_accuracy": _test(
+        "others",
+        "On the test split, for all other architectures of a small space, trained like the found architecture.",
+    ),
+    "found_test_accuracy": _test(
+        "found",
+        "On the test split, for the architecture that the search found, if the result is another network. It has a "
+        "better validation accuracy after the same training.",
+    ),
     # An ensemble under attack, on the attacked test images; see docs/attack.md.
     "benign_accuracy": _test("benign", "Ensemble, on the unmodified images."),
     "benign_member_accuracy": _test("member, benign", "Attacked member, on the unmodified images."),
@@ -175,7 +184,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         "the weights of that stage.",
     ),
     "selection_accuracy": _validation("selection", "after the last epoch of the selection."),
-    "final_accuracy": _validation("final training", "after the final training."),
+    "final_accuracy": _validation("final training", "after the final training, for the network that is the result."),
     "shared_accuracy": _validation("shared weights", "with weights that many architectures share."),
     "mixture_accuracy": _validation(
         "mixture", "for a supernet's mixture of all operations, or for the paths that it samples."
@@ -236,7 +245,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         "training runs",
         digits=0,
         meaning="Networks, supernets or solves that the search, its selection and its final stage trained. Baselines "
-        "(random architectures, solves of an oracle) do not count.",
+        "(random architectures, solves of an oracle) do not count, unless one of their networks is the result.",
     ),
     "seconds": Quantity(
         "time",
@@ -250,7 +259,8 @@ QUANTITIES: Mapping[str, Quantity] = {
 _OF_STAGE = {"selection": "selection"} | dict.fromkeys(("final", "members", "baseline"), "final training")
 UNDER_ATTACK = tuple(f"{name}_defence_accuracy" for name in _ATTACKS)  # quantities of an attacked ensemble
 HEADLINE = "headline"  # in a run's JSON: the key of its headline, the lower one of two
-DECIDING = ("selection_accuracy", "validation_accuracy", "shared_accuracy")  # a run selects by the first available one
+# The best repeat has the highest value of the first available one.
+DECIDING = ("final_accuracy", "selection_accuracy", "validation_accuracy", "shared_accuracy")
 
 
 def quantity_of(key: str, stage: str = "search") -> Quantity:

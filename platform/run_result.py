@@ -25,12 +25,15 @@ class RunResult:
 
     Attributes:
         path: folder of the run.
-        architecture: found architecture, as a string of the space; None for an ensemble.
+        architecture: architecture of the result, as a string of the space; None for an ensemble.
+        origin: `search` if the search found the architecture. `random` or `space` for a random architecture, or one of
+            all architectures of a small space, with a better validation accuracy after the same training.
         members: architectures of the ensemble.
         findings: conclusions of a study, one sentence each.
         test_accuracy: mean over the final training runs, or over the repeats. All accuracies are fractions.
+        final_accuracy: validation accuracy after the final training; None without a comparison.
         validation_accuracy: validation accuracy with weights that the search trained for this architecture alone; None
-            without such weights.
+            without such weights, and for a result that the search did not find.
         selection_accuracy: validation accuracy in the selection stage; None without this stage.
         shared_accuracy: validation accuracy with shared weights; None without them.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`. The
@@ -49,6 +52,8 @@ class RunResult:
     path: str
     architecture: str | None
     test_accuracy: float | None
+    origin: str = "search"
+    final_accuracy: float | None = None
     validation_accuracy: float | None = None
     selection_accuracy: float | None = None
     shared_accuracy: float | None = None
@@ -75,11 +80,11 @@ class RunResult:
         if summary.repeats:
             return over_repeats(path, [cls.of(repeat, trust=trust) for repeat in summary.repeats], summary.result)
         result = summary.result
-        keys = ("architecture", "test_accuracy", "validation_accuracy", "selection_accuracy", "shared_accuracy")
-        values: dict[str, Any] = {key: result.get(key) for key in keys}
+        values: dict[str, Any] = {key: result.get(key) for key in ("architecture", "test_accuracy", *DECIDING)}
         return cls(
             path,
             **values,
+            origin=result.get("origin") or "search",
             members=tuple(result.get("members", ())),
             findings=tuple(summary.findings),
             grids=grids or {},

@@ -18,6 +18,8 @@ TEXT = ("run", "method", "space", "data", "state", "outcome")  # left-aligned co
 TESTED = (  # printed for each repeat
     "test_accuracy",
     "search_test_accuracy",
+    "found_test_accuracy",
+    "others_test_accuracy",
     "random_test_accuracy",
     "best_random_test_accuracy",
 )
@@ -139,10 +141,21 @@ def state_words(summary: RunSummary) -> str:
 
 
 def _result(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    names = summary.architectures or summary.findings
-    yield from zip(("found", *[""] * len(names)), names or ["nothing yet"], strict=False)
+    names, found = summary.architectures or summary.findings, summary.result.get("found")
+    yield from zip(("architecture" if found else "found", *[""] * len(names)), names or ["nothing yet"], strict=False)
+    if found:
+        yield "origin", _origin(summary.result)
+        yield "found", found
     if names:
         yield from _measures(summary)
+
+
+def _origin(result: Mapping[str, Any]) -> str:
+    """Describes the origin of a result that the search did not find."""
+    text = f"one of {count(result.get('random_test_accuracy_n') or 1, 'random architecture')}"
+    if result.get("origin") == "space":
+        text = f"one of all {(result.get('others_test_accuracy_n') or 1) + 1} architectures of the space"
+    return f"{text}; after the same training, its validation accuracy is higher than that of the found architecture"
 
 
 def _measures(summary: RunSummary) -> Iterator[tuple[str, str]]:

@@ -153,10 +153,13 @@ def searched_space(context: "Context[Any]") -> str | Space:
 def joint_space(context: "Context[Any]") -> str | Space:
     """Returns the `searched_space` together with the training decisions of the run, if there are any."""
     space, decisions = searched_space(context), context.config.training_decisions
-    if not decisions:
-        return space
+    return with_decisions(get_space(space), decisions) if decisions else space
+
+
+def with_decisions(space: Space, decisions: Mapping[str, Sequence[Any]]) -> Space:
+    """Returns a space together with training decisions, if there are any. decisions: values by key."""
     training = [Decision(name, tuple(map(json.dumps, values))) for name, values in decisions.items()]
-    return JointSpace(get_space(space), training)
+    return JointSpace(space, training) if training else space
 
 
 def check_constraints(context: "Context[Any]") -> None:

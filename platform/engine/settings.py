@@ -86,6 +86,16 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
     return [space.encode(form) for form in forms]
 
 
+def all_forms(space: Space, at_most: int) -> list[str] | None:
+    """Returns the canonical forms of a space as strings; None if they are more than `at_most`."""
+    forms: dict[str, None] = {}
+    for architecture in space.enumerate() if space.size <= ENUMERABLE else ():
+        forms[space.encode(space.canonical(architecture))] = None
+        if len(forms) > at_most:
+            break
+    return list(forms) if 0 < len(forms) <= at_most else None
+
+
 @dataclass(frozen=True)
 class TuneOptions:
     """The caller's options for Ray Tune: `run_config`, `tune_config`, `callbacks` and `time_budget_s`.

@@ -82,7 +82,7 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
 
     def work(context: Context[Any], folder: Folder) -> None:
         run = context.run
-        (run.folder / MODEL).copy_from(run.folder / "final" / MODEL)
+        (run.folder / MODEL).copy_from(run.folder / ("baseline" if "found" in (run.result or {}) else "final") / MODEL)
         tables = {stage: run.table(stage, TRIALS) for stage in TRIAL_STAGES}
         trials = [table.assign(stage=stage) for stage, table in tables.items() if not table.empty]
         if trials:
@@ -113,7 +113,7 @@ def describe(run: Run[Any]) -> dict[str, Any]:
     if report.findings is not None:
         return {"result": {"findings": list(report.findings(run.best))}, "listings": listings}
     measured = over_repeats(run, lambda one: {**report.measured(one), **costs(one, report.training)})
-    result = {**(run.best.found or {}), HEADLINE: headline_key(measured, report.headlines)}
+    result = {**(run.best.result or {}), HEADLINE: headline_key(measured, report.headlines)}
     for key, spread in measured.items():
         result |= spread.entries(key)
     return {"result": result, "listings": listings}

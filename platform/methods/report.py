@@ -50,14 +50,14 @@ def network_headline(
         tables: as in `failures_section`.
         facts: facts about the search; the size of the network and the failures are added.
         cards: by default the test accuracies.
-        lead: by default the selected architecture and its test accuracy.
+        lead: by default the result, its origin and its test accuracy.
     """
     best = run.best
-    more = {"Network": network_size(best.table("final", TRIALS)), "Failures": run_sections.failed(run, tables)}
+    more = {"Network": network_size(run_sections.result_runs(best)), "Failures": run_sections.failed(run, tables)}
     return Headline(
         thing="architecture",
         lead=run_sections.accuracy_lead(run) if lead is None else lead,
-        names=() if best.architecture is None else (best.architecture,),
+        names=section.result_strings(best),
         cards=run_sections.accuracy_cards(run) if cards is None else cards,
         facts={**facts, **more},
     )

@@ -1,29 +1,38 @@
-"""Stages that families share: a scored pool, final training, random architectures, plans of short training runs."""
+"""Stages that families share: a scored pool, final training, networks for comparison, plans of short training runs."""
 
 import math
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from ray import tune
-from ray.tune import Checkpoint, Result
+from ray.tune import Result
 
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL, score_pool
-from archray.platform.engine.run_costs import feasible_candidates, feasible_rows, has_costs, joint_space, with_costs
-from archray.platform.engine.settings import candidates
+from archray.platform.engine.run_costs import (
+    feasible_candidates,
+    feasible_rows,
+    has_costs,
+    joint_space,
+    with_costs,
+    with_decisions,
+)
+from archray.platform.engine.settings import all_forms, candidates
 from archray.platform.engine.stage import Context, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.config import FinalConfig, PooledConfig, TrainedSearchConfig, file_role
-from archray.platform.run.layout import MODEL
+from archray.platform.quantities import as_float, quantity_of
+from archray.platform.run.layout import CURVES, FOUND, MODEL, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers import ArchraySearcher, RandomSearch
 from archray.seeds import first_seeds
+from archray.trainables.spaces import get_space
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
 
 
@@ -76,13 +85,42 @@ def training_amount(number: int, training: SGDSettings, one: str = "training run
     return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
 
 
+def best_result(results: Sequence[Result]) -> Result | None:
+    """The trial with the best validation accuracy, the first among equals; None if all trials failed."""
+    usable = [result for result in results if result.checkpoint and not math.isnan(_accuracy(result))]
+    return max(usable, key=_accuracy, default=None)
+
+
+def _accuracy(result: Result) -> float:
+    """The validation accuracy of a trial; NaN for a failed trial."""
+    metrics = result.metrics or {}
+    failed = result.error is not None or metrics.get("failure") is not None
+    return math.nan if failed else as_float(metrics.get(ACCURACY))
+
+
+def _write_network(folder: Folder, place: Path, run: Run[Any]) -> None:
+    from archray.platform.models.model_files import write_network  # torch and scikit-learn
+
+    write_network(folder, place, run)
+
+
+Write = Callable[[Folder, Path, Run[Any]], None]  # writes a model into a folder, from the folder of a checkpoint
+
+
+def write_model(folder: Folder, result: Result, run: Run[Any], write: Write = _write_network) -> None:
+    """Writes the model of a trial, by default a network."""
+    assert result.checkpoint is not None  # a result of `best_result`
+    with result.checkpoint.as_directory() as place:
+        write(folder, Path(place), run)
+
+
 def final_stage(
     title: str,
     *,
     reads: Sequence[str],
     trials: Callable[..., TrialPlan],
-    write: Callable[[Folder, Path, Run[Any]], None],
     amount: Callable[[Any], str],
+    write: Write = _write_network,
 ) -> TuneStage[FinalConfig]:
     """The stage that trains the best architecture with each final seed.
 
@@ -92,8 +130,8 @@ def final_stage(
         title: title of the stage.
         reads: paths in the configuration on which a training run depends, besides the architecture.
         trials: function that makes the plan from the context, `total` and `keys`.
-        write: function that writes a model from the folder of a trial's checkpoint.
         amount: function that describes the amount of work.
+        write: function that writes the model, by default a network.
     """
 
     def plan(context: Context[FinalConfig], tuned: Folder) -> TrialPlan:
@@ -102,11 +140,10 @@ def final_stage(
         return trials(context, total=len(seeds), keys=keys, reads_checkpoints=True)
 
     def finish(context: Context[FinalConfig], folder: Folder, run: TuneRun) -> None:
-        best = best_checkpoint(run.ended)
+        best = best_result(run.ended)
         if best is None:
             raise ArchrayError(f"the final training of {context.run.architecture} failed: {run.failures}")
-        with best.as_directory() as place:
-            write(folder / MODEL, Path(place), context.run)
+        write_model(folder / MODEL, best, context.run, write)
 
     return TuneStage(
         name="final",
@@ -117,13 +154,6 @@ def final_stage(
         finish=finish,
         amount=amount,
     )
-
-
-def best_checkpoint(results: Sequence[Result]) -> Checkpoint | None:
-    """The checkpoint of the trial with the best validation accuracy; None if all trials failed."""
-    pairs = [((result.metrics or {}).get(ACCURACY, math.nan), result.checkpoint) for result in results]
-    pairs = [(accuracy, checkpoint) for accuracy, checkpoint in pairs if checkpoint and not math.isnan(accuracy)]
-    return max(pairs, key=itemgetter(0))[1] if pairs else None
 
 
 def training_plan(
@@ -180,35 +210,106 @@ def decision_inputs(context: Context[Any]) -> dict[str, Any]:
     return {"decide": dict(decisions)} if decisions else {}
 
 
-def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPlan | None:
-    count = context.config.baseline
-    if count == 0:
+def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder, **plan: Any) -> TrialPlan | None:
+    number = context.config.baseline
+    if number == 0:
         context.say("skipped: baseline is 0")
         return None
     seed, space = context.seed("baseline"), joint_space(context)
-    return final_trials(context, total=count, searcher=lambda: RandomSearch(space, budget=count, seed=seed))
-
-
-def _write_network(folder: Folder, place: Path, run: Run[Any]) -> None:
-    from archray.platform.models.model_files import write_network  # torch and scikit-learn
-
-    write_network(folder, place, run)
+    return final_trials(context, total=number, searcher=lambda: RandomSearch(space, budget=number, seed=seed), **plan)
 
 
 FINAL_STAGE = final_stage(
     "train the best architecture from scratch",
     reads=("network", "final"),
     trials=final_trials,
-    write=_write_network,
     amount=lambda config: training_amount(config.final_seeds, config.final),
 )
-BASELINE_STAGE = TuneStage[TrainedSearchConfig](
+COMPARISON_STAGE = TuneStage[TrainedSearchConfig](
     name="baseline",
     title="train random architectures for comparison",
     reads=("network", "final", "baseline"),
     depends=decision_inputs,
     plan=_random_trials,
     amount=lambda config: training_amount(config.baseline, config.final),
+)
+
+
+# The comparison of a search for one network. A network with a better validation accuracy is the result of the run, see
+# `Run.result`. The result of other searches is no such network: an ensemble, a Pareto front, a row of a table.
+
+
+def small_space(config: TrainedSearchConfig, space: str) -> list[str] | None:
+    """All architectures of a space, with training decisions, if the comparison can train the whole space; else None.
+
+    The stage `final` trains one of them. Constraints are not considered.
+    """
+    whole = with_decisions(get_space(space), config.training_decisions)
+    return all_forms(whole, config.baseline + 1) if config.baseline else None
+
+
+def _comparison_inputs(context: Context[TrainedSearchConfig]) -> Mapping[str, Any]:
+    whole = small_space(context.config, context.run.space) is not None
+    return decision_inputs(context) | ({"architecture": context.run.architecture} if whole else {})
+
+
+def _comparison(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPlan | None:
+    _remove_choice(tuned.parent)
+    if small_space(context.config, context.run.space) is None:
+        return _random_trials(context, tuned, reads_checkpoints=True)
+    space = get_space(joint_space(context))
+    found = space.encode(space.canonical(space.decode(str(context.run.architecture))))
+    forms = all_forms(space, context.config.baseline + 1) or []
+    words = f"{count(len(forms), 'architecture')}{' that meet the constraints' if context.config.constraints else ''}"
+    context.say(f"the space has {words}, so all are trained, and the best by validation accuracy is the result")
+    others = [name for name in forms if name != found]
+    if not others:
+        return None
+    keys = {"architecture": tune.grid_search(others), "seed": first_seeds(context.seed("final"), 1)[0]}
+    return final_trials(context, total=len(others), keys=keys, reads_checkpoints=True)
+
+
+def _remove_choice(folder: Folder) -> None:
+    """Removes the files of a comparison with other settings."""
+    for name in (FOUND, TRIALS, CURVES):
+        if folder.exists(name):
+            folder.delete(name)
+    if MODEL in folder.folders():
+        (folder / MODEL).remove()
+
+
+def _write_best(context: Context[TrainedSearchConfig], folder: Folder, run: TuneRun) -> None:
+    """Writes the best network of the comparison, which is the result if it is better than the found network."""
+    best = best_result(run.ended)
+    if best is None:
+        return
+    write_model(folder / MODEL, best, context.run)
+    name = str((best.config or {})["architecture"])
+    document = {"architecture": name, "value": _accuracy(best), "metric": "final_accuracy"}
+    if training := context.config.parts(name)[1]:
+        document["training"] = training
+    folder.write_json(FOUND, {**document, "origin": "random" if run.plan.searcher else "space"})
+    result = context.run.result or {}
+    value = quantity_of("final_accuracy").text(result["final_accuracy"])
+    origin = "instead of the found architecture" if "found" in result else "the architecture that the search found"
+    context.say(f"the result is {result['architecture']}, {origin}: it has the best {value}")
+
+
+def _comparison_amount(config: TrainedSearchConfig) -> str:
+    whole = small_space(config, config.space)
+    if whole is None:
+        return training_amount(config.baseline, config.final)
+    number = len(whole) - 1
+    return f"all other architectures of the space, {training_amount(number, config.final)}" if number else "none"
+
+
+BASELINE_STAGE = replace(
+    COMPARISON_STAGE,
+    title="train random architectures, or all of a small space",
+    depends=_comparison_inputs,
+    plan=_comparison,
+    finish=_write_best,
+    amount=_comparison_amount,
 )
 
 

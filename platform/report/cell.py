@@ -401,25 +401,28 @@ def _label(edge: Edge, at: complex) -> str:
 
 
 def cell_section(run: Run[Any]) -> Section | None:
-    """Creates the section of the found architecture: graphs of its cells, or a table of decisions; None without one."""
+    """Creates the section of the result: graphs of its cells, or a table of decisions; None without an architecture."""
     names, run = short_names(run), run.best
-    if run.architecture is None:
+    result = run.result or {}
+    if (string := result.get("architecture")) is None:
         return None
-    space, (architecture, _) = get_space(run.space), run.config.parts(run.architecture)
+    space, (architecture, _) = get_space(run.space), run.config.parts(string)
     decisions = decided(space, architecture)
     if isinstance(space, GenotypeSpace):
-        drawn = _genotype(space, architecture, names.of(run.architecture))
+        drawn = _genotype(space, architecture, names.of(string))
         return Section("cell", "Cells", drawn + _whole(decisions))
     if not is_graph(decisions):
         shown = [
             replace(d, choice="unused", choices=()) if _is_unused(space, architecture, number) else d
             for number, d in enumerate(decisions)
         ]
-        return Section("cell", "Found architecture", decision_table(shown, _added_parameters(run, space, architecture)))
+        title = "Architecture of the result" if "found" in result else "Found architecture"
+        return Section("cell", title, decision_table(shown, _added_parameters(run, space, architecture)))
     edges, nodes = cell_edges(decisions), node_count(decisions)
     caption = _text(
         "cell",
-        name=names.of(run.architecture),
+        name=names.of(string),
+        found="found" not in result,
         output=nodes - 1,
         absent=len(decisions) - len(edges),
         edges=len(decisions),

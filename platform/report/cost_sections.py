@@ -26,7 +26,7 @@ _STAGES = {
     "selection": "selection",
     "final": "final training",
     "members": "final training",
-    "baseline": "random",
+    "baseline": "comparison",
 }
 _VALUES = ("validation_accuracy", "objective")  # values of a training run of the search
 _OPEN = 24  # maximum rows of an unfolded table
@@ -56,8 +56,8 @@ class _Costs:
         columns: columns of the costs.
         key: key of the value; None if the search trained no network alone.
         constraints: text and parsed form of each constraint.
-        found: architectures that the run found.
-        random: mean cost of random architectures by column; NaN without random architectures.
+        found: the result, and the architecture that the run found.
+        others: mean cost of the architectures for comparison by column; NaN without them.
     """
 
     networks: pd.DataFrame
@@ -65,7 +65,7 @@ class _Costs:
     key: str | None
     constraints: Sequence[tuple[str, Constraint]]
     found: Sequence[str]
-    random: pd.Series
+    others: pd.Series
 
     @classmethod
     def of(cls, run: Run[Any]) -> "_Costs | None":
@@ -80,7 +80,7 @@ class _Costs:
         if not rows:
             return None
         every = pd.concat(rows, ignore_index=True).dropna(subset=["architecture"])
-        networks, random = every.drop_duplicates("architecture"), every[every["stage"] == "baseline"]
+        networks, others = every.drop_duplicates("architecture"), every[every["stage"] == "baseline"]
         columns = [name for name in names if networks[name].notna().any()]
         in_search = networks[networks["stage"] == "search"]
         key = next((name for name in _VALUES if in_search[name].notna().any()), None)
@@ -88,7 +88,7 @@ class _Costs:
         bounds = [(text, bound) for text in texts for bound in parse_constraints([text]) if bound.column in columns]
         if not columns:
             return None
-        return cls(networks, columns, key, bounds, section.found_strings(run), random[columns].mean())
+        return cls(networks, columns, key, bounds, section.result_strings(run), others[columns].mean())
 
     def broken(self, row: Mapping[Any, Any]) -> list[str]:
         """Returns the bounds that a network does not meet."""
@@ -110,10 +110,10 @@ class _Costs:
         for column in self.columns:
             bounds = [text for text, bound in self.constraints if bound.column == column]
             met = ("no" if broken.intersection(bounds) else "yes") if bounds and len(found) else MISSING
-            spread = (_range(self.networks[column]), significant(self.random[column], _DIGITS))
+            spread = (_range(self.networks[column]), significant(self.others[column], _DIGITS))
             rows.append((_heading(column), " and ".join(bounds) or "none", _range(found[column]), met, *spread))
         columns = [Column("Cost"), Column("Bound"), *numeric("Found"), Column("Met")]
-        columns += numeric("Range", "Random, mean")
+        columns += numeric("Range", "Comparison, mean")
         return table(columns, rows, label="Costs of the found networks, and their bounds", sortable=False)
 
     def _networks(self, names: section.ShortNames) -> str:

@@ -1,4 +1,4 @@
-"""Training curves by epoch: trials of the search, final training runs, and random architectures.
+"""Training curves by epoch: trials of the search, final training runs, and architectures for comparison.
 
 A method family defines its stages and the marking of its result once, for the figure and the section.
 """
@@ -56,7 +56,7 @@ class StageCurves:
 
 SEARCH = StageCurves("search", "search", "of the search", in_full=False)
 FINAL = StageCurves("final", "final", "of the found architecture (final training)", color=FOUND)
-BASELINE = StageCurves("baseline", "random", "of random architectures", color=RANDOM)
+BASELINE = StageCurves("baseline", "comparison", "for comparison", color=RANDOM)
 OWN_SCHEDULE = (
     "Training runs of the search use a shorter learning rate schedule than the final training. The right column does "
     "not continue the curves of the left column."
@@ -154,7 +154,7 @@ class TrainingCurves:
             others = "other trials" if any(t.color == TRIAL for t in self._shown(frame, in_full=True)) else self.others
             handles.append(Line2D([], [], color=TRIAL, linewidth=1.4, label=others))
         if RANDOM in colors:
-            handles.append(Line2D([], [], color=RANDOM, linewidth=1.4, label="random"))
+            handles.append(Line2D([], [], color=RANDOM, linewidth=1.4, label="comparison"))
         return handles
 
     def _caption(self, frame: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""Sections of all reports: comparison with random architectures, repeats, failures, and the manifest."""
+"""Sections of all reports: comparison with other architectures, repeats, failures, and the manifest."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from archray.plurals import count
 _text = texts_of(__package__)
 Measured = Mapping[str, Spread]  # spreads by the keys of `quantities`; unknown values are missing
 # Looks of cards; the headline has `found`, others `trial`.
-_LOOKS = dict.fromkeys(("random_test_accuracy", "best_random_test_accuracy"), "random")
+_LOOKS = dict.fromkeys(("random_test_accuracy", "best_random_test_accuracy", "others_test_accuracy"), "random")
 
 
 def tested(run: Run[Any], stage: str) -> np.ndarray:
@@ -30,16 +30,38 @@ def tested(run: Run[Any], stage: str) -> np.ndarray:
     return section.finite_values(numbers(run.table(stage, TRIALS), "test_accuracy"))
 
 
+def is_found(run: Run[Any]) -> bool:
+    """Returns whether the search found the result of a run; otherwise it is a network for comparison."""
+    return "found" not in (run.result or {})
+
+
+def whole_space(run: Run[Any]) -> bool:
+    """Returns whether the comparison of a run is with all other architectures of its space, not with random ones."""
+    return (run.document("baseline") or {}).get("origin") == "space"
+
+
+def result_runs(run: Run[Any]) -> pd.DataFrame:
+    """Returns the training runs of the result: the final training runs, or one row of the comparison."""
+    if is_found(run):
+        return run.table("final", TRIALS)
+    trials = run.table("baseline", TRIALS)
+    return trials[trials["architecture"] == (run.result or {})["architecture"]]
+
+
 def measured_networks(run: Run[Any]) -> Measured:
-    """Returns the spreads of a run's final training runs, and of random architectures trained the same way."""
-    by_validation = ("validation_accuracy", "max")
-    spreads = {
-        "test_accuracy": Spread.of(tested(run, "final"), "final training run"),
-        "random_test_accuracy": Spread.of(tested(run, "baseline"), "random architecture"),
-        "best_random_test_accuracy": best_of_random(
-            run.table("baseline", TRIALS), by_validation, "test_accuracy", training_runs_of(run, SEARCH_STAGES)
-        ),
-    }
+    """Returns the spreads of the result's training runs, of the final training runs of the found architecture if there
+    is a choice, and of random (or of all other) architectures trained the same way."""
+    found, trials = Spread.of(tested(run, "final"), "final training run"), run.table("baseline", TRIALS)
+    result = found if is_found(run) else Spread.of(numbers(result_runs(run), "test_accuracy"), "training run")
+    spreads = {"test_accuracy": result, "found_test_accuracy": found if run.document("baseline") else None}
+    if whole_space(run):
+        spreads["others_test_accuracy"] = Spread.of(tested(run, "baseline"), "other architecture")
+    else:
+        k = training_runs_of(run, SEARCH_STAGES)
+        spreads["random_test_accuracy"] = Spread.of(tested(run, "baseline"), "random architecture")
+        spreads["best_random_test_accuracy"] = best_of_random(
+            trials, ("validation_accuracy", "max"), "test_accuracy", k
+        )
     return {key: spread for key, spread in spreads.items() if spread}
 
 
@@ -73,21 +95,25 @@ def training_runs_of(run: Run[Any], stages: Sequence[str]) -> int:
 
 def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
     """Returns the size of a run's networks, and the number of its training runs in these stages."""
-    final = run.table("final", TRIALS)
+    final = result_runs(run)
     spreads = {key: Spread.of([numbers(final, key).mean()], "") for key in ("parameters", "multiply_adds")}
-    training_runs = training_runs_of(run, stages)
+    training_runs = training_runs_of(run, stages if is_found(run) else (*stages, "baseline"))
     spreads["trainings"] = Spread.of([training_runs], "") if training_runs else None
     return {key: spread for key, spread in spreads.items() if spread}
 
 
 def over_repeats(run: Run[Any], measure: Callable[[Run[Any]], Measured]) -> Measured:
-    """Returns `measure(run)` for a single run; with several repeats, the spread of their means."""
-    if not run.repeats:
-        return measure(run)
+    """Returns `measure(run)` for a single run; with several repeats, the spread of their means.
+
+    The test accuracy of the found architecture is omitted if it is the test accuracy of the result.
+    """
     of_repeats = [measure(repeat) for repeat in run.repeats]
     keys = dict.fromkeys(key for measured in of_repeats for key in measured)
     spreads = {key: Spread.of((m[key].mean for m in of_repeats if key in m), "repeat") for key in keys}
-    return {key: spread for key, spread in spreads.items() if spread}
+    measured = {key: spread for key, spread in spreads.items() if spread} if run.repeats else dict(measure(run))
+    if measured.get("found_test_accuracy") == measured.get("test_accuracy"):
+        measured.pop("found_test_accuracy", None)
+    return measured
 
 
 def headline_key(measured: Measured, keys: Sequence[str]) -> str | None:
@@ -113,20 +139,31 @@ _AXES = 400.0  # approximate width of the axes
 
 
 def accuracy_lead(run: Run[Any]) -> str:
-    """Describes the found architecture and its quality in a sentence, for a search for one architecture."""
-    measured = over_repeats(run, measured_networks)
-    if run.best.found is None:
+    """Describes the result, its origin and its quality in a few sentences, for a search for one architecture."""
+    measured, best, whole = over_repeats(run, measured_networks), run.best, whole_space(run.best)
+    if best.found is None:
         return "The run found no architecture. See the failures below for the reasons."
     if "test_accuracy" not in measured:
         return "The search found an architecture. It has no test accuracy, since no final training run has ended."
-    final, random = measured["test_accuracy"], measured.get("random_test_accuracy")
-    best = measured.get("best_random_test_accuracy")
-    gaps = [points_between(final.mean - other.mean) if other is not None else "" for other in (random, best)]
-    return _text("lead", final=final, random=random, gaps=gaps, accuracy=TEST.show(final.mean))
+    final = measured.get("found_test_accuracy", measured["test_accuracy"])
+    others = measured.get("others_test_accuracy" if whole else "random_test_accuracy")
+    best_random = measured.get("best_random_test_accuracy")
+    gaps = [points_between(final.mean - other.mean) if other is not None else "" for other in (others, best_random)]
+    return _text(
+        "lead",
+        final=final,
+        others=others,
+        whole=whole,
+        gaps=gaps,
+        accuracy=TEST.show(final.mean),
+        chosen=sum(not is_found(one) for one in run.repeats or [run]),
+        validation=quantity_of("final_accuracy").show((best.result or {}).get("final_accuracy")),
+        result=TEST.show(measured["test_accuracy"].mean),
+    )
 
 
 def accuracy_cards(run: Run[Any]) -> list[Card]:
-    """Returns the available test accuracies of the found architecture and of random architectures."""
+    """Returns the available test accuracies of the result, the found architecture and others."""
     return headline_cards(over_repeats(run, measured_networks), ("test_accuracy",))
 
 
@@ -137,7 +174,7 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
     best = measured_networks(run.best).get("best_random_test_accuracy")
     if found.size == 0 and random.size == 0:
         raise NothingToDraw("no final training run has ended with a test accuracy. Resume the run")
-    groups = [("found", found, FOUND, "o"), ("random", random, RANDOM, "D")]
+    groups = [("found", found, FOUND, "o"), ("other" if whole_space(run.best) else "random", random, RANDOM, "D")]
     groups = [group for group in groups if group[1].size]
     everything = np.concatenate([values for _, values, _, _ in groups]) * TEST.factor
     low, high = float(everything.min()), float(everything.max())
@@ -156,7 +193,7 @@ def test_accuracies(run: Run[Any], canvas: Figure) -> None:
         axes.plot([mean] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, zorder=4)
         side, text = _side((mean - low) / (high - low)), f"{TEST.spread(values)} · n = {values.size}"
         axes.annotate(text, (mean, row - 0.31), ha=side, va="bottom", fontsize=11, color=INK)
-        if label == "random" and best is not None:
+        if color == RANDOM and best is not None:
             selected = best.mean * TEST.factor
             axes.plot([selected] * 2, [row - 0.27, row + 0.27], color=INK, linewidth=1.6, linestyle=":", zorder=4)
             side = _side((selected - low) / (high - low))
@@ -186,15 +223,18 @@ def _dodge(values: np.ndarray, size: float) -> np.ndarray:
 
 
 def comparison_section(run: Run[Any]) -> Section | None:
-    """Creates the section that compares the found architecture with random architectures; None without either."""
-    best = run.best
+    """Creates the section that compares the found architecture with random ones, or all others; None without either."""
+    best, noun = run.best, "other architecture" if whole_space(run.best) else "random architecture"
+    result = None if is_found(best) else quantity_of("final_accuracy").show((best.result or {}).get("final_accuracy"))
     found, random, baseline = tested(best, "final"), tested(best, "baseline"), best.table("baseline", TRIALS)
     best_random = measured_networks(best).get("best_random_test_accuracy")
     caption = _text(
         "comparison",
         found=found.size,
         random=random.size,
-        place=_place(found.mean() - random) if found.size and random.size else "",
+        noun=noun,
+        result=result,
+        place=_place(found.mean() - random, noun) if found.size and random.size else "",
         best=best_random and TEST.show(best_random.mean),
         gap=best_random and points_between(found.mean() - best_random.mean) if found.size else "",
         training_runs=training_runs_of(best, SEARCH_STAGES),
@@ -202,25 +242,26 @@ def comparison_section(run: Run[Any]) -> Section | None:
         random_size=network_size(baseline),
         failed=int(failures(baseline).notna().sum()),
     )
-    description = f"Test accuracy. Found: {TEST.spread(found)}. Random: {TEST.spread(random)}."
+    description = f"Test accuracy. Found: {TEST.spread(found)}. {noun.split()[0].capitalize()}: {TEST.spread(random)}."
     if best_random:
         description += f" Best random by validation: {TEST.show(best_random.mean)}."
-    title = "Comparison with random architectures"
+    title = f"Comparison with {'all ' if whole_space(best) else ''}{noun}s"
     return figure_section("comparison", title, test_accuracies(run), description=description, caption=caption)
 
 
-def _place(gaps: np.ndarray) -> str:
+def _place(gaps: np.ndarray, noun: str) -> str:
     """Describes the place of an accuracy among others.
 
     Args:
         gaps: (n,) differences to the other accuracies.
+        noun: name of the others, in the singular.
     """
     words = [points_between(gap) for gap in gaps]
     if len(words) == 1:
-        return f"{words[0]} the random architecture"
+        return f"{words[0]} the {noun}"
     numbers = {word: sum(text.endswith(word) for text in words) for word in ("above", "equal to", "below")}
     parts = [f"{word} {'all ' if n == len(words) else ''}{n}" for word, n in numbers.items() if n]
-    return ", ".join(parts) + " random architectures"
+    return f"{', '.join(parts)} {noun}s"
 
 
 Tables = Mapping[str, tuple[str, str]]  # description of the work -> stage and table that record failures
@@ -233,14 +274,17 @@ def repeats_section(run: Run[Any]) -> Section | None:
     repeats = run.repeats
     if len(repeats) < 2:
         return None
-    names, random_accuracy = section.short_names(run), quantity_of("random_test_accuracy")
+    whole = whole_space(run.best)
+    names, random_accuracy = section.short_names(run), quantity_of(f"{'others' if whole else 'random'}_test_accuracy")
     columns = [Column("Architecture", "name"), Column(TEST.heading, "number", "descending")]
     columns += numeric(random_accuracy.heading, "No.", "Seed")
     rows, means = [], []
     for number, repeat in enumerate(repeats):
-        accuracies = tested(repeat, "final"), tested(repeat, "baseline")
+        results = section.finite_values(numbers(result_runs(repeat), "test_accuracy"))
+        accuracies = results, tested(repeat, "baseline")
         means.append([values.mean() if values.size else math.nan for values in accuracies])
-        name = names.of(repeat.architecture) if repeat.architecture else "nothing found"
+        architecture = (repeat.result or {}).get("architecture")
+        name = names.of(architecture) if architecture else "nothing found"
         rows.append((name, *(TEST.spread(v).removesuffix(" %") for v in accuracies), number, repeat.config.seed))
     found, random = (section.finite_values(values) for values in zip(*means, strict=True))
     text = _text(
@@ -249,7 +293,8 @@ def repeats_section(run: Run[Any]) -> Section | None:
         accuracy=TEST.spread(found),
         number=len(found),
         random_accuracy=TEST.spread(random) if random.size else "",
-        architectures=len({repeat.architecture for repeat in repeats} - {None}),
+        whole=whole,
+        architectures=len({(repeat.result or {}).get("architecture") for repeat in repeats} - {None}),
     )
     order = np.argsort([-mean for mean, _ in means], kind="stable")  # NaN last
     body = f"<p>{text}</p>" + table(columns, [rows[place] for place in order], label="Repeats of the run")

@@ -216,15 +216,19 @@ class ShortNames:
 NamesOf = Callable[[Run[Any]], ShortNames]
 
 
-def found_strings(run: Run[Any]) -> list[str]:
-    """Returns the architectures (or ensemble members) of the best repeat, then of the other repeats."""
-    found = [repeat.found or {} for repeat in (run.best, *run.repeats)]
-    return [name for result in found for name in result.get("members", [result.get("architecture")]) if name]
+def result_strings(run: Run[Any]) -> list[str]:
+    """Returns the architectures (or ensemble members) of the best repeat, then of the other repeats.
+
+    If the result of a repeat is not the architecture that its search found, the found architecture follows.
+    """
+    results = [repeat.result or {} for repeat in (run.best, *run.repeats)]
+    names = [result.get("members", [result.get("architecture"), result.get("found")]) for result in results]
+    return [name for of_result in names for name in of_result if name]
 
 
 def short_names(run: Run[Any], others: Iterable[object] = (), letter: str = "A") -> ShortNames:
-    """Returns the names of the architectures that a run found, followed by the others."""
-    return ShortNames((*found_strings(run), *others), letter)
+    """Returns the names of the architectures that a run found or chose, followed by the others."""
+    return ShortNames((*result_strings(run), *others), letter)
 
 
 def names_section(names_of: NamesOf, things: str, order: str) -> Callable[[Run[Any]], Section | None]:
@@ -233,20 +237,22 @@ def names_section(names_of: NamesOf, things: str, order: str) -> Callable[[Run[A
     Args:
         names_of: returns the names of a run.
         things: word for the named objects.
-        order: description of the order of objects that were not found.
+        order: description of the order of the other objects.
     """
 
     def make(run: Run[Any]) -> Section | None:
         names = list(names_of(run).by_string.values())
         if not names:
             return None
-        found = len(set(found_strings(run)))
+        found = len(set(result_strings(run)))
+        chosen = any("found" in (repeat.result or {}) for repeat in run.repeats or [run])
         text = "Short names on this page. Point at a name to see its string."
         if 0 < found < len(names):
             of_found = names[0].short + (
                 "" if found == 1 else f" {'and' if found == 2 else 'to'} {names[found - 1].short}"
             )
-            text += f" {of_found} {'was' if found == 1 else 'were'} found; the others follow {order}."
+            verb = "were found or chosen" if chosen else "was found" if found == 1 else "were found"
+            text += f" {of_found} {verb}; the others follow {order}."
         columns = (Column("Name", "anchor"), Column("String", "code"))
         defined = table(columns, [(name.short, name.string) for name in names], label=f"The names of {things}")
         if len(names) > _FOLDED:

@@ -22,10 +22,11 @@ Compared = Sequence[tuple[str, RunSummary]]  # name and summary of each run
 _text = texts_of(__package__)
 TEST = quantity_of("test_accuracy")
 COSTS = ("parameters", "multiply_adds", "trainings", "seconds")
-FIRST = ("test_accuracy", "search_test_accuracy", *COSTS)  # columns of the first table, which fits a narrow screen
-RANDOM = ("random_test_accuracy", "best_random_test_accuracy")
+# Columns of the first table, which fits a narrow screen.
+FIRST = ("test_accuracy", "search_test_accuracy", "found_test_accuracy", *COSTS)
+RANDOM = ("random_test_accuracy", "best_random_test_accuracy", "others_test_accuracy")
 ENSEMBLES = ("test_nll", "ece", "members_test_accuracy", "ppd")
-QUANTITIES = ("test_accuracy", "search_test_accuracy", *DECIDING, *RANDOM, *ENSEMBLES, *UNDER_ATTACK, *COSTS)
+QUANTITIES = (*FIRST[:3], *DECIDING, *RANDOM, *ENSEMBLES, *UNDER_ATTACK, *COSTS)
 _WORDS = ("Method", "Space", "Data")  # text columns of a run
 _ROW = 30  # height of a run's row in the figure
 _WIDE = 18  # maximum characters of a line of a run's name in the figure

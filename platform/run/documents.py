@@ -37,6 +37,8 @@ class Result(BaseModel):
     """Schema of `architecture.json`, `findings.json`, and the `result` in `summary.json`."""
 
     architecture: str | None = None
+    found: str | None = None
+    origin: str | None = None
     members: list[str] = []
     findings: list[str] = []
     headline: str | None = None

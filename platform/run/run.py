@@ -16,10 +16,22 @@ from archray.cluster.settings import LOCAL
 from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName, first_problem
 from archray.files import Folder, plain_name
 from archray.platform.config import SearchConfig, flat
-from archray.platform.quantities import deciding_value
+from archray.platform.quantities import as_float, deciding_value
 from archray.platform.run.documents import Done, Result
 from archray.platform.run.heartbeat import holds_nothing
-from archray.platform.run.layout import ARRAYS, CODE, DONE, FOUND, HEARTBEAT, MANIFEST, REPEAT, command, now
+from archray.platform.run.layout import (
+    ARRAYS,
+    CODE,
+    DESCRIPTION,
+    DONE,
+    FOUND,
+    HEARTBEAT,
+    MANIFEST,
+    MODEL,
+    REPEAT,
+    command,
+    now,
+)
 from archray.platform.run.manifest import check_versions, data_checksums, origin
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
 from archray.platform.run.trust import SIGNATURE, Uses, is_own, reject_code, signature, signed_part
@@ -226,6 +238,25 @@ class Run(Generic[ConfigT]):
     def architecture(self) -> str | None:
         """The found architecture; None before the end, and for an ensemble."""
         return (self.found or {}).get("architecture")
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The result of the run, which is `found` or a network for comparison; None before the end of the search.
+
+        The stages `final` and `baseline` train networks in the same way. The network with the best validation accuracy
+        is the result, the network that the search found among equals. A stage that trains networks only for comparison
+        writes no `architecture.json`.
+
+        Returns: as `found`, with `final_accuracy` if there is a choice; for a network of the stage `baseline` its
+        document with `found`, the architecture that the search found.
+        """
+        found, other, model = self.found, self.document("baseline"), self.folder / "final" / MODEL
+        if found is None or other is None or not model.exists(DESCRIPTION):
+            return found
+        own = as_float(model.read_json(DESCRIPTION, Result).get("final_accuracy"))
+        if as_float(other.get("value")) > own:
+            return {**_by_its_key(other), "found": found["architecture"]}
+        return {**found, "final_accuracy": own}
 
     @property
     def ended(self) -> dict[str, Any]:

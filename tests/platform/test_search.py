@@ -61,18 +61,17 @@ def test_the_run_folder_has_all_files(result):
     labels = bytes(load_data(DATA).test.labels.numpy())
     assert manifest["test_labels_checksum"] == hashlib.sha256(labels).hexdigest()
     assert manifest["hardware"]["cpus"] >= 1
-    found = folder.read_json("architecture.json")
-    assert found["architecture"] == result.architecture
+    assert folder.read_json("architecture.json")["architecture"] == result.architecture
     pool = pd.read_parquet(f"{result.path}/pool/pool.parquet")
-    assert len(pool) == 10 and result.architecture in set(pool["architecture"])
+    assert len(pool) == 10 and open_run(result.path).architecture in set(pool["architecture"])
     assert {"ntk_trace", "kappa", "failure"} <= set(pool.columns)
 
 
 def test_the_result_includes_the_results_of_tune(result):
     assert isinstance(result.result_grid, tune.ResultGrid) and len(result.result_grid) == 4
     best = result.result_grid.get_best_result("validation_accuracy", "max")
-    assert best.config["architecture"] == result.architecture
-    assert best.metrics["validation_accuracy"] == result.validation_accuracy
+    found = open_run(result.path).found
+    assert (best.config["architecture"], best.metrics["validation_accuracy"]) == (found["architecture"], found["value"])
     assert list(result.trials.groupby("stage").size()[["search", "final", "baseline"]]) == [4, 1, 1]
     assert EndedTrials.counts[result.path] == {"search": 4, "final": 1, "baseline": 1}, (
         "the user's callback received every trial"
@@ -80,11 +79,19 @@ def test_the_result_includes_the_results_of_tune(result):
 
 
 def test_checkpoints_that_no_stage_reads_are_deleted(result):
-    for stage, kept in (("search", 0), ("final", 1), ("baseline", 0)):
+    for stage, kept in (("search", 0), ("final", 1), ("baseline", 1)):
         grid = result.grids[stage]
         for trial in (grid[number] for number in range(len(grid))):
             assert len(list(Path(trial.path).glob("checkpoint_*"))) == len(trial.best_checkpoints) == kept
             assert trial.checkpoint is None if kept == 0 else Path(trial.checkpoint.path).is_dir()
+
+
+def test_the_network_with_the_best_validation_accuracy_is_the_result(result):
+    trials = result.trials[result.trials["stage"].isin(["final", "baseline"])]  # one of each
+    best = trials.sort_values("validation_accuracy", ascending=False, kind="stable").iloc[0]
+    assert result.architecture == best["architecture"]
+    assert (result.origin == "search") == (best["stage"] == "final")
+    assert (result.test_accuracy, result.final_accuracy) == (best["test_accuracy"], best["validation_accuracy"])
 
 
 def test_the_model_has_the_reported_accuracy(result):

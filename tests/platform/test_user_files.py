@@ -74,7 +74,7 @@ def test_the_examples_resume_elsewhere_after_a_kill(repository, tmp_path):
     for role, file in (("space", "own_space.py"), ("proxy-grad_sign", "own_metric.py")):
         assert (run / "code" / role / file).read_bytes() == (examples / file).read_bytes()
     own_space = f"{run}/code/space/own_space.py:ResidualSpace"
-    found, space = json.loads((run / "architecture.json").read_text())["architecture"], get_space(own_space)
+    found, space = json.loads((run / "search" / "architecture.json").read_text())["architecture"], get_space(own_space)
     assert space.encode(space.decode(found)) == found
     trials = pd.read_parquet(run / "trials.parquet")
     assert trials["failure"].isna().all() and len(trials) == 2 + 1 + 1

@@ -29,7 +29,7 @@ from archray.platform.methods.ensembles import final, pool
 from archray.platform.methods.ensembles.config import NESBSConfig, SamplingOptions
 from archray.platform.methods.ensembles.tables import MEMBERS, POSTERIOR, POSTERIOR_LEARNT, SEARCH, SUPERNET
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.stages import BASELINE_STAGE, training_amount
+from archray.platform.methods.stages import COMPARISON_STAGE, training_amount
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import CURVES, FOUND, TRIALS
 from archray.platform.run.manifest import digest
@@ -268,13 +268,13 @@ SAMPLING_STAGE = WorkStage[NESBSConfig](
 
 
 _recipe = partial(Recipe[Any], report_at="archray.platform.methods.ensembles.report:REPORT")
-_ENSEMBLE = (final.FINAL_ENSEMBLE_STAGE, BASELINE_STAGE)
+_ENSEMBLE = (final.FINAL_ENSEMBLE_STAGE, COMPARISON_STAGE)
 _ONE_ARCHITECTURE = (pool.SMALL_POOL_STAGE, pool.ONE_ARCHITECTURE_STAGE)
 
 NESBS = _recipe(stages=(SUPERNET_STAGE, POSTERIOR_STAGE, SAMPLING_STAGE, *_ENSEMBLE))
 URS = _recipe(stages=(SUPERNET_STAGE, SAMPLING_STAGE, *_ENSEMBLE))
 DEEP_ENSEMBLE = _recipe(stages=(*_ONE_ARCHITECTURE, *_ENSEMBLE))
-SNAPSHOT = _recipe(stages=(*_ONE_ARCHITECTURE, final.SNAPSHOT_STAGE, BASELINE_STAGE))
-MC_DROPPATH = _recipe(stages=(*_ONE_ARCHITECTURE, final.DROP_PATH_STAGE, BASELINE_STAGE))
+SNAPSHOT = _recipe(stages=(*_ONE_ARCHITECTURE, final.SNAPSHOT_STAGE, COMPARISON_STAGE))
+MC_DROPPATH = _recipe(stages=(*_ONE_ARCHITECTURE, final.DROP_PATH_STAGE, COMPARISON_STAGE))
 NES_RS = _recipe(stages=(pool.DRAWN_POOL_STAGE, pool.MEMBER_SELECTION_STAGE, *_ENSEMBLE))
 NES_RE = _recipe(stages=(pool.EVOLVED_POOL_STAGE, pool.MEMBER_SELECTION_STAGE, *_ENSEMBLE))

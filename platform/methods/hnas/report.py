@@ -31,7 +31,7 @@ _TABLES: Tables = {
     "scoring the pool": POOL,
     "search": SUGGESTIONS,
     "final training": ("final", TRIALS),
-    "random architectures": ("baseline", TRIALS),
+    "comparison": ("baseline", TRIALS),
 }
 _CURVES = TrainingCurves((SEARCH, FINAL, BASELINE), of_both=OWN_SCHEDULE, names_of=names_of)
 

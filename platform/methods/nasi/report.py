@@ -35,7 +35,7 @@ _TABLES: Tables = {
     "scored architectures of the table": ("table", IN_TABLE),
     "selection": ("selection", SELECTED),
     "final training": ("final", TRIALS),
-    "random architectures": ("baseline", TRIALS),
+    "comparison": ("baseline", TRIALS),
 }
 _CURVES = TrainingCurves(
     (StageCurves("selection", "selection", "in the selection"), FINAL, BASELINE), names_of=names_of

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from archray.platform.methods.pareto.config import SeveralObjectivesConfig
 from archray.platform.methods.plain.stages import RESULT, looked_up, or_look_up, plain_recipe, results_of_table
 from archray.platform.methods.plain.tables import Trials
 from archray.platform.methods.recipe import Recipe
-from archray.platform.methods.stages import best_checkpoint, final_trials, training_amount
+from archray.platform.methods.stages import COMPARISON_STAGE, best_result, final_trials, training_amount, write_model
 from archray.platform.quantities import Spread
 from archray.platform.report.section import failures, numbers
 from archray.platform.run.layout import CURVES, FOUND, MEMBERS, MODEL, PARETO, TRIALS
@@ -190,14 +189,11 @@ def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan
 
 
 def _finish(context: Context[SeveralObjectivesConfig], folder: Folder, tuned: TuneRun) -> None:
-    from archray.platform.models.model_files import write_network  # torch and scikit-learn
-
     ended = [(metrics_and_config(result, failed_trial(result))[1]["architecture"], result) for result in tuned.ended]
     for number, name in _left(context, folder).itertuples(index=False):
-        best = best_checkpoint([result for architecture, result in ended if architecture == name])
+        best = best_result([result for architecture, result in ended if architecture == name])
         if best is not None:
-            with best.as_directory() as place:
-                write_network(folder / _model_of(number), Path(place), context.run)
+            write_model(folder / _model_of(number), best, context.run)
     _write_members(context, folder)
 
 
@@ -281,7 +277,7 @@ MEMBERS_STAGE = or_look_up(
 
 def _recipe(make: MakeSearcher, title: str, pool: bool = False) -> Recipe[Any]:
     """The recipe of a plain search with a Pareto front, final training of some of its members, and a report."""
-    recipe = plain_recipe(make, title=title, pool=pool)
+    recipe = plain_recipe(make, title=title, pool=pool, baseline=COMPARISON_STAGE)
     after: dict[str, list[Stage[Any]]] = {"search": [PARETO_STAGE], "final": [MEMBERS_STAGE]}
     stages = [part for stage in recipe.stages for part in (stage, *after.get(stage.name, ()))]
     return Recipe(stages=stages, report_at="archray.platform.methods.pareto.report:REPORT")

@@ -58,7 +58,7 @@ _TABLES: Tables = {
     "search": SUGGESTIONS,
     "final training": ("final", TRIALS),
     "other members of the front": ("members", TRIALS),
-    "random architectures": ("baseline", TRIALS),
+    "comparison": ("baseline", TRIALS),
 }
 HEADLINES = ("test_accuracy", "result")
 _SECONDS = {
@@ -354,7 +354,8 @@ def headline(run: Run[Any]) -> Headline:
     if trials.best is not None:
         value = trials.quantity.show(trials.values[trials.best])
         cards.append(Card("trial", value, f"best search trial, {trials.quantity.label}"))
-    training = run.config.parts(run.best.architecture)[1] if run.best.architecture else {}
+    architecture = (run.best.result or {}).get("architecture")
+    training = run.config.parts(architecture)[1] if architecture else {}
     facts = {
         "Decided": ", ".join(f"{key} = {json.dumps(value)}" for key, value in training.items()) or None,
         "Table": f"SHA-256 {run.manifest['data_checksum'][:12]}" if on_table else None,

@@ -191,6 +191,7 @@ def plain_recipe(
     scheduler: Callable[[Any], TrialScheduler] | None = None,
     reads: tuple[str, ...] = (),
     report: str = "REPORT",
+    baseline: Stage[Any] = stages.BASELINE_STAGE,
 ) -> Recipe[Any]:
     """The recipe of a search by one searcher.
 
@@ -202,6 +203,7 @@ def plain_recipe(
             new scheduler.
         reads: paths in the configuration on which the scheduler depends.
         report: name of the report in `plain.report`.
+        baseline: stage that trains networks for comparison.
     """
 
     def plan(context: Context[Any], tuned: Folder) -> TrialPlan:
@@ -240,7 +242,7 @@ def plain_recipe(
                 lambda config: looked_up(config.search.budget),
             ),
             or_look_up(stages.FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
-            or_look_up(stages.BASELINE_STAGE, baseline_of_table, lambda config: looked_up(config.baseline)),
+            or_look_up(baseline, baseline_of_table, lambda config: looked_up(config.baseline)),
         ),
         report_at=f"archray.platform.methods.plain.report:{report}",
     )

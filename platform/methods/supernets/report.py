@@ -31,7 +31,7 @@ _TABLES: Tables = {
     "rounds of halving": ("search", ROUNDS),
     "selection": ("selection", tables.SELECTED),
     "final training": ("final", TRIALS),
-    "random architectures": ("baseline", TRIALS),
+    "comparison": ("baseline", TRIALS),
 }
 
 
@@ -173,7 +173,7 @@ _SLICED_TABLES: Tables = {
     "evaluation with shared weights": ("search", tables.SCORES),
     "selection": ("selection", tables.SELECTED),
     "final training": ("final", TRIALS),
-    "random architectures": ("baseline", TRIALS),
+    "comparison": ("baseline", TRIALS),
 }
 
 
