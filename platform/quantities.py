@@ -284,6 +284,11 @@ def deciding_value(result: Mapping[str, Any]) -> float:
     return next((value for value in values if not math.isnan(value)), -math.inf)
 
 
+def data_words(name: str, limit: int | None) -> str:
+    """Formats a data set and its limit: `cifar10`, or `cifar10 (at most 2,000 points per part)`."""
+    return name if limit is None else f"{name} (at most {count(limit, 'point')} per part)"
+
+
 def as_float(value: object) -> float:
     """Converts `value` to a float; NaN if it is not a finite number."""
     try:

@@ -8,7 +8,16 @@ from rich.console import Console
 
 from archray.errors import RunFolderError, printable
 from archray.files import Folder
-from archray.platform.quantities import DECIDING, HEADLINE, QUANTITIES, Spread, duration, quantity_of, whole_number
+from archray.platform.quantities import (
+    DECIDING,
+    HEADLINE,
+    QUANTITIES,
+    Spread,
+    data_words,
+    duration,
+    quantity_of,
+    whole_number,
+)
 from archray.platform.run.layout import MANIFEST, REPORT, RUNS, command
 from archray.platform.run.run_summary import Listing, RunSummary
 from archray.plurals import count
@@ -106,7 +115,7 @@ def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
 
 def lines_of(summary: RunSummary) -> Iterator[str]:
     head = [
-        ("run", f"{summary.method} on {summary.space}, {summary.data}, seed {summary.seed}"),
+        ("run", run_words(summary)),
         ("state", state_words(summary)),
         *(_measures(summary) if summary.repeats else _result(summary)),
     ]
@@ -128,6 +137,12 @@ def _next(summary: RunSummary) -> tuple[str, str]:
     if summary.state == "running":
         return "watch it", command("watch", summary.path)
     return "continue with", command("resume", summary.path)
+
+
+def run_words(summary: RunSummary) -> str:
+    """Returns `random on nasbench201, digits, seed 0`, with the limit of the data if there is one."""
+    data = data_words(summary.data, summary.data_limit)
+    return f"{summary.method} on {summary.space}, {data}, seed {summary.seed}"
 
 
 def state_words(summary: RunSummary) -> str:
@@ -209,7 +224,7 @@ def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
             "run": summary.path.rpartition("/")[2],
             "method": summary.method,
             "space": summary.space,
-            "data": summary.data,
+            "data": data_words(summary.data, summary.data_limit),
             "state": summary.state if summary.stage is None else f"{summary.state}, {summary.stage.name}",
             **_headline(summary),
             "repeats": len(summary.repeats) or None,

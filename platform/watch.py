@@ -13,7 +13,7 @@ from archray.files import Folder
 from archray.platform.quantities import duration, quantity_of, whole_number
 from archray.platform.run.run_summary import RunSummary, StageSummary
 from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
-from archray.platform.show import print_summary, print_text, state_words
+from archray.platform.show import print_summary, print_text, run_words, state_words
 from archray.plurals import count
 
 MARKS = {"stopped": "×", "done": "✓", "running": "▸", "waiting": "·"}
@@ -94,7 +94,7 @@ def progress_of(summary: RunSummary) -> StageProgress | None:
 
 def screen(summary: RunSummary, progress: StageProgress | None) -> Iterator[str]:
     """Yields the lines of the display in a terminal."""
-    yield f"{summary.method} on {summary.space}, {summary.data}, seed {summary.seed}: {state_words(summary)}"
+    yield f"{run_words(summary)}: {state_words(summary)}"
     if summary.repeats:
         yield f"repeat {len(summary.repeats)} of {summary.asked_repeats}"
     for stage in current(summary).stages:

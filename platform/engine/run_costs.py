@@ -14,7 +14,7 @@ from archray.platform.config import SearchConfig
 from archray.platform.engine.settings import ENUMERABLE
 from archray.plurals import count
 from archray.seeds import named_rng
-from archray.trainables.costs import LatencySettings, NetworkCosts, Violation
+from archray.trainables.costs import COSTS, LatencySettings, NetworkCosts, Violation, get_cost
 from archray.trainables.costs.meter import Latencies, LatencyMeter, Pair, Times, calibration_candidates
 from archray.trainables.costs.networks import cost_table
 from archray.trainables.data import DataSettings, load_images
@@ -80,7 +80,7 @@ def whole_resources(resources: Mapping[str, float]) -> dict[str, float]:
     )
 
 
-COSTS = "costs"  # folder of a run for measured latencies and the shape of its images
+FOLDER = "costs"  # folder of a run for measured latencies and the shape of its images
 IMAGES, LATENCY = "images.json", "latency.json"
 
 
@@ -91,7 +91,7 @@ def run_costs(context: "Context[Any]") -> NetworkCosts:
         names = tuple(run.resolved(f"cost-{name.rpartition(':')[2]}", name) for name in config.cost_names)
         options: dict[str, Any] = {"network": config.network, "settings": config.costs, **_images(context)}
         costs = NetworkCosts(run.space, names, table=cost_table(config.costs), **options)
-        folder = run.folder / COSTS
+        folder = run.folder / FOLDER
         costs.latencies = Latencies(
             partial(_times, costs, config.costs.latency),
             config.costs.model,
@@ -99,6 +99,7 @@ def run_costs(context: "Context[Any]") -> NetworkCosts:
             lambda record: folder.write_json(LATENCY, record),
             candidates=partial(calibration_candidates, costs.space),
             announce=context.say,
+            bounded=bool(measured_bounds(context)),
         )
         context.costs = costs
     return context.costs
@@ -135,6 +136,11 @@ def constraints_of(context: "Context[Any]") -> tuple[Constraint, ...]:
     constraints = parse_constraints(getattr(context.config, "constraints", ()))
     costs = [context.run.resolved(f"cost-{constraint.column}", constraint.cost) for constraint in constraints]
     return tuple(Constraint(cost, c.relation, c.bound) for cost, c in zip(costs, constraints, strict=True))
+
+
+def measured_bounds(context: "Context[Any]") -> list[str]:
+    """Returns the bounded costs that are measured."""
+    return [bound.cost for bound in constraints_of(context) if bound.cost in COSTS and get_cost(bound.cost).measured]
 
 
 def _words(constraints: Sequence[Constraint]) -> str:
@@ -288,7 +294,7 @@ def _images(context: "Context[Any]") -> dict[str, int]:
     """Returns channels, size and classes of the images. archray stores them, since opening a data set takes time."""
     if context.config.space.startswith(PREFIX):
         return _sizes(context.config.space, context.run.data)
-    folder = context.run.folder / COSTS
+    folder = context.run.folder / FOLDER
     if not folder.exists(IMAGES):
         folder.write_json(IMAGES, _sizes(context.config.space, context.run.data))
     return dict(folder.read_json(IMAGES))

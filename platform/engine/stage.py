@@ -30,9 +30,11 @@ from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY, command
 from archray.platform.run.manifest import digest
 from archray.platform.run.run import ConfigT, Run
 from archray.platform.run.run_summary import StageSummary, State, plain, worked_seconds
+from archray.plurals import count
 from archray.seeds import stage_seed
 from archray.trainables.costs import NetworkCosts
 from archray.trainables.data import DataSettings, load_images
+from archray.trainables.model_space import ModelSpace
 from archray.trainables.nets import NetworkSettings
 from archray.trainables.spaces import TableSpace, get_space
 
@@ -319,7 +321,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 if (
                     number == 1 and not context.folder(stage.name).exists()
                 ):  # after a resume, the trials report failures
-                    check_on_data(run.config, run.space, run.data)
+                    check_on_data(run.config, run.space, run.data, context.say)
                 if not checked and device_of(run.config) is None:
                     check_constraints(context)
                     checked = True
@@ -341,21 +343,32 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 raise kind(stopped(why_stopped(error))) from error
 
 
-def check_on_data(config: SearchConfig, space: str, data: DataSettings) -> None:
+def check_on_data(
+    config: SearchConfig, space: str, data: DataSettings, say: Callable[[str], None] = lambda text: None
+) -> None:
     """Checks the sizes of the data and networks on its images, before Ray starts.
 
     Args:
         space, data: those of the run, which has copies of the user's files, or of the configuration.
+        say: called with a line on the tensors that the networks inherit.
 
     Raises: InvalidInput; InvalidArchitecture if a network fails.
     """
-    from archray.trainables.nets.build_network import check_build  # torch
+    from archray.trainables.devices import restored_randomness  # torch
+    from archray.trainables.model_space.networks import inherit
+    from archray.trainables.nets.build_network import check_build
 
     network, loaded = getattr(config, "network", None), get_space(space)
     if isinstance(network, NetworkSettings) and loaded.data_kind == "images" and not isinstance(loaded, TableSpace):
         dataset = load_images(data)
         config.check_size(len(dataset.train))
         check_build(loaded, network, dataset, config.seed)
+        if network.weights is not None and isinstance(loaded, ModelSpace):
+            shape: dict[str, Any] = {"in_channels": dataset.in_channels, "num_classes": dataset.num_classes}
+            with restored_randomness(0):
+                model = loaded.unresolved(**shape, channels=network.channels, cells=network.cells)
+            number, tensors = inherit(model, network.weights)
+            say(f"loaded {number} of {count(tensors, 'tensor')} of the model from {network.weights}")
 
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:

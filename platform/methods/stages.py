@@ -177,7 +177,9 @@ def training_plan(
     """
     from archray.trainables.tune.standalone_trainable import StandaloneSettings, StandaloneTrainable  # torch
 
-    run = context.run
+    run, weights = context.run, context.config.network.weights
+    if weights is not None:
+        context.say(f"every network starts from the weights in {weights}")
     standalone = StandaloneSettings(
         space=run.space,
         data=run.data,
@@ -220,7 +222,7 @@ def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder, **plan:
 
 
 FINAL_STAGE = final_stage(
-    "train the best architecture from scratch",
+    "train the best architecture in full",
     reads=("network", "final"),
     trials=final_trials,
     amount=lambda config: training_amount(config.final_seeds, config.final),

@@ -16,7 +16,8 @@ from archray.platform.run.layout import TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.trainables.costs import COSTS, cost_column
-from archray.trainables.costs.meter import Line, left_out_errors
+from archray.trainables.costs.meter import Line, is_noise, left_out_errors
+from archray.trainables.costs.networks import spread_column
 from archray.trainables.spaces.constrained_space import Constraint, parse_constraints, violation
 
 _text = texts_of(__package__)
@@ -51,8 +52,8 @@ class _Costs:
     """The networks that a run trained, with their costs.
 
     Args:
-        networks: a row per network: architecture, stage, a column per cost, and the value of its training run in the
-            search.
+        networks: a row per network: architecture, stage, a column per cost and for its spread, and the value of its
+            training run in the search.
         columns: columns of the costs.
         key: key of the value; None if the search trained no network alone.
         constraints: text and parsed form of each constraint.
@@ -72,8 +73,9 @@ class _Costs:
         """Reads the costs of a run; None for a run without costs, or without trained networks yet."""
         names = list(dict.fromkeys(map(cost_column, getattr(run.config, "cost_names", ()))))
         tables = {stage: run.table(stage, TRIALS) for stage in _STAGES} if names else {}
+        read = (*names, *map(spread_column, names), *_VALUES)
         rows = [
-            trials[["architecture"]].assign(stage=stage, **{name: numbers(trials, name) for name in (*names, *_VALUES)})
+            trials[["architecture"]].assign(stage=stage, **{name: numbers(trials, name) for name in read})
             for stage, trials in tables.items()
             if "architecture" in trials
         ]
@@ -96,7 +98,10 @@ class _Costs:
 
     def written(self, names: section.ShortNames) -> Section:
         broken = sum(bool(self.broken(row)) for row in self.networks.to_dict("records"))
-        text = _text("costs", networks=len(self.networks), bounds=bool(self.constraints), broken=broken)
+        spreads = [(self.networks[b.column], self.networks[spread_column(b.column)]) for _, b in self.constraints]
+        noise = max((int(is_noise(*spread).sum()) for spread in spreads), default=0)
+        bounds = bool(self.constraints)
+        text = _text("costs", networks=len(self.networks), bounds=bounds, broken=broken, noise=noise)
         networks = self._networks(names)
         if len(self.networks) > _OPEN:
             networks = section.folded(f"All {count(len(self.networks), 'network')}", networks)

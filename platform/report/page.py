@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from archray.platform.quantities import duration, quantity_of
+from archray.platform.quantities import data_words, duration, quantity_of
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.section import Section, ShortNames, breakable, escape, flowing, numbers
 from archray.platform.run.run import Run
@@ -100,8 +100,12 @@ def _template() -> Any:
 
 def title(run: Run[Any]) -> str:
     """Returns the title of a report."""
-    text = f"{_shown_name(run)} on {without_folder(run.config.data.name)}"
+    text = f"{_shown_name(run)} on {_data(run)}"
     return text[:1].upper() + text[1:]
+
+
+def _data(run: Run[Any]) -> str:
+    return data_words(without_folder(run.config.data.name), run.config.data.limit)
 
 
 def without_folder(name: str) -> str:
@@ -146,11 +150,12 @@ def header(run: Run[Any], headline: Headline) -> str:
 
 
 def _facts(run: Run[Any], facts: Mapping[str, object]) -> dict[str, object]:
-    commit = run.manifest.get("git_commit")
+    commit, weights = run.manifest.get("git_commit"), getattr(getattr(run.config, "network", None), "weights", None)
     return {
         run.config.kind.capitalize(): _shown_name(run),
         "Space": without_folder(run.config.space),
-        "Data": without_folder(run.config.data.name),
+        "Data": _data(run),
+        "Weights": None if weights is None else f"{without_folder(weights)}, from which all networks start",
         **facts,
         "Seed": run.best.config.seed,
         "Started": f"{datetime.fromisoformat(run.manifest['created']):%Y-%m-%d %H:%M} UTC",

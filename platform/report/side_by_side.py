@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from archray.platform.quantities import DECIDING, MISSING, UNDER_ATTACK, Spread, quantity_of
+from archray.platform.quantities import DECIDING, MISSING, UNDER_ATTACK, Spread, data_words, quantity_of
 from archray.platform.report import figures
 from archray.platform.report.figures import FOUND, SURFACE, TRIAL, NothingToDraw, figure
 from archray.platform.report.page import without_folder
@@ -68,6 +68,7 @@ def written_side_by_side(runs: Compared) -> pd.DataFrame:
     columns: dict[str, list[str]] = {
         name: [without_folder(getattr(summary, name.lower())) for _, summary in runs] for name in _WORDS
     }
+    columns["Data"] = [data_words(name, run.data_limit) for name, (_, run) in zip(columns["Data"], runs, strict=True)]
     members = [max(len(summary.architectures), 1) for _, summary in runs]
     if max(members) > 1:
         columns["Members"] = [str(number) for number in members]

@@ -65,6 +65,7 @@ class Data(BaseModel):
     """Schema of the data in a configuration."""
 
     name: str
+    limit: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
 
 
 class Config(BaseModel):

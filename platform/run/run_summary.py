@@ -105,6 +105,7 @@ class RunSummary:
     Attributes:
         path: folder of the run.
         method, space, data, seed: values of the configuration.
+        data_limit: maximum number of points in each part of the data, `data.limit`; None for all points.
         created: time of creation, ISO 8601 in UTC.
         command: command that started the run, if any.
         state: `running` while its process is alive, `done`, `interrupted` (Ctrl-C or a dead process), or `failed`.
@@ -133,6 +134,7 @@ class RunSummary:
     listings: Sequence[Listing]
     repeats: "Sequence[RunSummary]"
     asked_repeats: int
+    data_limit: int | None = None
 
     @classmethod
     def read(cls, place: str | os.PathLike[str] | Folder) -> "RunSummary":
@@ -170,6 +172,7 @@ class RunSummary:
             listings=[Listing(**listing) for listing in document["listings"]],
             repeats=[cls.read(repeat) for repeat in folders if repeat.exists(MANIFEST)],
             asked_repeats=config["repeats"],
+            data_limit=config["data"].get("limit"),
         )
 
     @property

@@ -33,6 +33,8 @@ from archray.platform.report.run_sections import (
 from archray.platform.report.section import Section, failures
 from archray.platform.report.statistics import best_of
 from archray.platform.run.run import Run
+from archray.platform.run.run_summary import RunSummary
+from archray.platform.show import run_lines, run_words
 
 VOID = {"meta", "link", "br", "wbr", "img", "hr", "path", "use"}
 POOL, SUGGESTIONS = ("pool", "pool.parquet"), ("search", "suggestions.parquet")
@@ -180,6 +182,21 @@ def test_equal_accuracies_are_called_equal(tmp_path: Path) -> None:
     assert "0.00 percentage points" not in shown_text
 
 
+def test_the_head_of_the_page_names_the_limit_of_the_data_and_the_pretrained_weights(tmp_path: Path) -> None:
+    made = with_tables(tmp_path, {})
+    network = made.config.network.model_copy(update={"weights": "/a/user/w.pt"})
+    data = made.config.data.model_copy(update={"limit": 2000})
+    config = made.config.model_copy(update={"data": data, "network": network})
+    made = Run(made.folder, {**made.manifest, "config": config.model_dump(mode="json")}, config)
+    text = render(made, Headline("architecture", ""), [])
+    assert "<h1>HNAS on digits (at most 2,000 points per part)</h1>" in text
+    assert "w.pt, from which all networks start" in text and "/a/user" not in text
+    made.folder.write_json("manifest.json", made.manifest)
+    assert "digits (at most 2,000 points per part), seed" in run_words(RunSummary.read(made.folder))
+    [_, line] = run_lines([RunSummary.read(made.folder)], "runs")
+    assert "digits (at most 2,000 points per part)" in line
+
+
 def test_the_page_names_the_data_without_the_folders_of_the_user(tmp_path: Path) -> None:
     made = with_tables(tmp_path / "the-runs" / "one", {})
     data, command = f"folder:{tmp_path}/a user/images/", f"archray search --data 'folder:{tmp_path}/a user/images'"
@@ -189,7 +206,7 @@ def test_the_page_names_the_data_without_the_folders_of_the_user(tmp_path: Path)
         Run(made.folder, manifest, config), Headline("architecture", f"from {made.folder}"), [manifest_section]
     )
     assert "<title>archray: HNAS on images</title>" in text and "<h1>HNAS on images</h1>" in text
-    assert "<dd>mine.py:Space</dd>" in text and "from one" in text
+    assert "<dd>mine.py:Space</dd>" in text and "from one" in text and "Weights" not in text
     assert "a user" not in text and str(tmp_path) not in text
 
 

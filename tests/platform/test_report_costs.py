@@ -6,11 +6,27 @@ from pathlib import Path
 
 import pandas as pd
 from archray_test_models import a_run
-from archray_test_report import cells
+from archray_test_plain_report import plain_content
+from archray_test_report import cells, words, write_run
 from rich.console import Console
 
 from archray.platform.engine.run_costs import with_costs
 from archray.platform.engine.stage import Context
+from archray.platform.report import section
+from archray.platform.report.cost_sections import cost_sections
+
+
+def test_a_bound_on_a_noisy_latency_is_a_warning(tmp_path: Path) -> None:
+    tables, documents = plain_content()
+    trials = tables["search", "trials.parquet"]
+    for bound, spread in (("latency_ms <= 1.5", 17.5), ("latency_ms <= 1.5", 0.2), ("parameters <= 1M", 17.5)):
+        costs = {"latency_ms": 1.41, "latency_ms_iqr": [spread, *[0.1] * (len(trials) - 1)], "parameters": 8e4}
+        noisy = {**tables, ("search", "trials.parquet"): trials.assign(**costs)}
+        config = {"constraints": [bound], "costs": {"names": ["latency_ms"]}}
+        run = write_run(tmp_path / f"{bound} {spread}", "evolution", tables=noisy, documents=documents, config=config)
+        text = words(cost_sections(section.short_names)[0](run))
+        warning = f"compares noise. For 1 network of {len(trials)}, the interquartile range"
+        assert (warning in text) == (spread == 17.5 and "latency" in bound) == ("Warning" in text)
 
 
 def test_rows_without_a_cost_get_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -116,9 +117,9 @@ def test_runs_of_a_folder(copied: Path, tmp_path: Path) -> None:
     }
     printed = command("runs", str(copied.parent))
     assert "copy" in printed and "second" in printed and "no-run" not in printed
-    rows = [line.split() for line in printed.splitlines()]
+    rows = [re.split(" {2,}", line.strip()) for line in printed.splitlines()]
     assert {tuple(row[1:5]) for row in rows[1:]} == {
-        ("hnas", "nasbench201", "digits", state) for state in ("done", "interrupted")
+        ("hnas", "nasbench201", "digits (at most 200 points per part)", state) for state in ("done", "interrupted")
     }
     assert len(json.loads(command("runs", str(copied.parent), "--json"))) == 2
     assert "no runs in" in command("runs", str(copied.parent / "no-run"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -95,6 +95,25 @@ def test_each_network_is_timed_once_and_a_record_is_kept() -> None:
     assert device.request_counts == ["aa", "b"] and len(saved) == 2
     resumed = Latencies(lambda: device, "whole", dict(saved[-1]))
     assert resumed("aa") == (2.0, 0.5) and device.request_counts == ["aa", "b"]
+
+
+@pytest.mark.parametrize("model", ["whole", "lookup"])
+def test_a_bound_on_noise_is_announced_once(model: Literal["whole", "lookup"]) -> None:
+    class Noisy(Counted):
+        def whole(self, architecture: str) -> tuple[float, float]:
+            return 0.81, 8.5 * (architecture != "calm")
+
+        def operations(self, architecture: str, known: list[str]) -> tuple[list[str], dict[str, tuple[float, float]]]:
+            keys = [architecture]
+            return keys, {key: self.whole(key) for key in keys if key not in known}
+
+    lines = list[str]()
+    for bounded in (False, True):
+        latencies = Latencies(Noisy, model, announce=lines.append, bounded=bounded)
+        assert latencies("calm") == (0.81, 0.0) and lines == []
+        assert latencies("a") == latencies("b") == (0.81, 8.5)
+        assert len(lines) == bounded
+    assert "latency of a is 0.81 ms, with an interquartile range of 8.5 ms" in lines[0]
 
 
 def test_the_lookup_sums_operations_that_are_timed_once() -> None:

@@ -14,7 +14,7 @@ from archray import Choice, Edges, ModelSpace, Repeat, Width
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.platform.methods.configure import make_config
 from archray.trainables.data import DataSettings, load_images
-from archray.trainables.model_space.networks import standalone_state
+from archray.trainables.model_space.networks import inherit, standalone_state
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.build_network import check_build
 from archray.trainables.spaces import get_space
@@ -350,7 +350,9 @@ def test_networks_and_supernets_inherit_weights_by_name(choices, tmp_path):
 
 
 def test_tensors_of_other_shapes_are_not_inherited(tmp_path, caplog):
-    torch.save(residual(in_channels=1, num_classes=7).state_dict(), tmp_path / "w.pt")
+    model, names = residual(in_channels=1, num_classes=7), residual(**SHAPE).state_dict().keys()
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    assert inherit(residual(**SHAPE), f"{tmp_path}/w.pt") == (len(names) - 2, len(names))
     network = build(
         ModelSpace(residual), ("conv", "1"), **OPTIONS | {"network": NetworkSettings(weights=f"{tmp_path}/w.pt")}
     )

@@ -155,6 +155,11 @@ class Times(Protocol):
     def operations(self, architecture: str, timed: list[str]) -> tuple[list[str], dict[str, Pair]]: ...
 
 
+def is_noise(median: Any, iqr: Any) -> Any:
+    """Returns whether the interquartile range of a latency exceeds its median; for arrays, of each latency."""
+    return iqr > median
+
+
 class Latencies:
     """Function from an architecture to its latency.
 
@@ -169,6 +174,7 @@ class Latencies:
         candidates: Function that returns architectures, some of which are measured whole before the first lookup, for
             the line (default: the sum is the latency).
         announce: Function of the text that describes the line after it is fitted.
+        bounded: Whether the latency is bounded: a warning then names the first network whose latency is noise.
     """
 
     def __init__(
@@ -180,19 +186,28 @@ class Latencies:
         *,
         candidates: Callable[[], Sequence[str]] | None = None,
         announce: Callable[[str], None] = logger.info,
+        bounded: bool = False,
     ) -> None:
         self._make, self.model, self._save = times, model, save
-        self._candidates, self._announce = candidates, announce
+        self._candidates, self._announce, self._warns = candidates, announce, bounded
         self.record: dict[str, Any] = {"whole": {}, "operations": {}, "networks": {}, "calibration": None}
         self.record |= record or {}
 
     def __call__(self, architecture: str) -> Pair:
         """Returns milliseconds per batch: the median, and the interquartile range."""
         if self.model == "whole":
-            return self.whole(architecture)
-        line = self.line
-        total, iqr = self.sum(architecture)
-        return line(total), line.factor * iqr
+            median, iqr = self.whole(architecture)
+        else:
+            line = self.line
+            total, iqr = self.sum(architecture)
+            median, iqr = line(total), line.factor * iqr
+        if self._warns and is_noise(median, iqr):
+            self._warns = False
+            self._announce(
+                f"warning: the latency of {architecture} is {median:.3g} ms, with an interquartile range of {iqr:.3g} "
+                "ms: the bound on the latency compares noise. Measure on an idle machine"
+            )
+        return median, iqr
 
     @cached_property
     def times(self) -> Times:

@@ -196,7 +196,7 @@ def standalone_state(model: nn.Module, chosen: Chosen) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def inherit(model: nn.Module, weights: str) -> None:
+def inherit(model: nn.Module, weights: str) -> tuple[int, int]:
     """Copies tensors of a state dict into a model with choices, by name and shape.
 
     A tensor in an alternative inherits the tensor with its own name, or with the name that it has without the choice:
@@ -206,6 +206,7 @@ def inherit(model: nn.Module, weights: str) -> None:
     Args:
         weights: Path or URI of a file of `torch.save`: a state dict, alone or under the key `state_dict` or `model`.
 
+    Returns: The number of tensors that were copied, and the number of tensors of the model.
     Raises: InvalidInput if the file does not exist or no tensor fits; DamagedFile.
     """
     try:
@@ -246,6 +247,7 @@ def inherit(model: nn.Module, weights: str) -> None:
             "%s inherits %d tensors of %s; not inherited: %s%s",
             type(model).__name__, used, weights, ", ".join(missing[:5]), ", ..." if len(missing) > 5 else "",
         )  # fmt: skip
+    return used, used + len(missing)
 
 
 def use_batch_statistics(network: nn.Module) -> None:

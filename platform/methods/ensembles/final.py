@@ -170,7 +170,7 @@ def _write_trained(context: Context[configs.EnsembleConfig], folder: Folder, run
 
 FINAL_ENSEMBLE_STAGE = TuneStage[configs.EnsembleConfig](
     name="final",
-    title="train the members of the ensemble from scratch",
+    title="train the members of the ensemble in full",
     reads=("network", "final"),
     depends=lambda context: {"members": found_members(context.run), "average": _average(context)},
     plan=_trials,

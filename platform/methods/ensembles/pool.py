@@ -114,7 +114,7 @@ def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> 
 
     return TuneStage(
         name=POOL,
-        title="train a pool of architectures from scratch",
+        title="train a pool of architectures",
         reads=("network", "train", POOL, *reads),
         plan=plan,
         finish=_write_pool,

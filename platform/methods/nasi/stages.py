@@ -13,7 +13,7 @@ from ray import tune
 
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import column_types, count_failures, device_of, score_in_shards
-from archray.platform.engine.run_costs import run_costs
+from archray.platform.engine.run_costs import measured_bounds, run_costs
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
@@ -30,7 +30,7 @@ from archray.platform.methods.nasi.config import (
 )
 from archray.platform.methods.recipe import Recipe
 from archray.platform.methods.stages import BASELINE_STAGE, FINAL_STAGE
-from archray.platform.methods.supernets.stages import SELECTION_STAGE, bounds_of, measured_bounds, write_found
+from archray.platform.methods.supernets.stages import SELECTION_STAGE, bounds_of, write_found
 from archray.platform.methods.supernets.tables import FOUND_CELLS
 from archray.plurals import count
 from archray.seeds import first_seeds

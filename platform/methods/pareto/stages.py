@@ -260,7 +260,7 @@ def _amount(config: SeveralObjectivesConfig) -> str:
 MEMBERS_STAGE = or_look_up(
     _MemberStage(
         name="members",
-        title="train other members of the Pareto front from scratch",
+        title="train other members of the Pareto front in full",
         reads=("network", "final", "final_seeds", "final_members"),
         depends=file_digests(f"pareto/{PARETO}", f"final/{TRIALS}"),
         plan=_plan,

@@ -11,7 +11,14 @@ from ray import tune
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.result_log import read_results
-from archray.platform.engine.run_costs import constraints_of, describe, run_costs, searched_space, with_costs
+from archray.platform.engine.run_costs import (
+    constraints_of,
+    describe,
+    measured_bounds,
+    run_costs,
+    searched_space,
+    with_costs,
+)
 from archray.platform.engine.stage import Context, Stage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons, reasons
@@ -25,7 +32,7 @@ from archray.platform.run.layout import FOUND
 from archray.plurals import count
 from archray.searchers.drop_worst import DropWorst
 from archray.seeds import first_seeds
-from archray.trainables.costs import COSTS, BoundSettings, NetworkCosts, cost_column, get_cost
+from archray.trainables.costs import BoundSettings, NetworkCosts, cost_column
 from archray.trainables.costs.networks import EdgeCosts, edge_costs
 from archray.trainables.spaces import ConstrainedSpace, get_space
 from archray.trainables.tune.settings import SupernetSettings
@@ -58,13 +65,11 @@ def bounds_of(context: Context[Any]) -> BoundSettings | None:
     return BoundSettings(constraints=texts, network=context.config.network, costs=context.config.costs)
 
 
-def measured_bounds(context: Context[Any]) -> list[str]:
-    """The bounded costs that are measured. A trial cannot measure them, as other trials run at the same time."""
-    return [bound.cost for bound in constraints_of(context) if bound.cost in COSTS and get_cost(bound.cost).measured]
-
-
 def _edge_costs(context: Context[SupernetSearchConfig]) -> dict[str, EdgeCosts]:
-    """Costs of edges by column, for the penalty and for the bounds that a trial cannot measure."""
+    """Costs of edges by column, for the penalty and for the bounds on measured costs.
+
+    A trial cannot measure costs, as other trials run at the same time.
+    """
     config = context.config
     names = [*([config.penalized] if config.supernet.penalty.active else []), *measured_bounds(context)]
     if not names:
