@@ -333,7 +333,7 @@ class Folder:
     @contextmanager
     def whole_file(self, name: str) -> Iterator[BinaryIO]:
         """Opens a stream that becomes the file `name` when the block ends; nothing changes if the block raises."""
-        self.create()
+        self._disk.create(self._place(name).rpartition("/")[0])
         if isinstance(self._disk, LocalDisk):
             with whole_file(self._place(name)) as stream:
                 yield stream

@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib
-import importlib.util
+import re
 import sys
 import sysconfig
 import traceback
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName, is_out_of_memory
+from archray.file_modules import add_package, code_files, module_stem
 from archray.files import local_path
 
 # Installed packages, the standard library and the import machinery: the cause of an error there is the calling line.
@@ -35,10 +36,11 @@ def split_reference(reference: str) -> tuple[str, str]:
 def load_reference(reference: str) -> Any:
     """Loads the object that `module:attribute` or `path.py:attribute` names.
 
-    A file is imported once per process, under a name of its stem and the hash of its content.
+    A file is imported once per process, in a package with a hash of its content. It can import modules of its folder,
+    see `code_files`.
 
     Raises: UnknownName if the module, the file or the attribute does not exist, or if the import fails; an
-    ArchrayError that the import raises.
+    ArchrayError that the import raises; InvalidInput as `code_files`.
 
     Example:
         ```python
@@ -65,9 +67,26 @@ def load_reference(reference: str) -> Any:
         raise UnknownName(f"{place!r} has no {attribute!r}; it has {', '.join(public)}") from None
 
 
+def file_hashes(path: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each of a user's `code_files`, by name."""
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in code_files(path).items()}
+
+
+def file_package(path: Path) -> str:
+    """Returns the package of a user's file: its stem, and 8 digits of a hash of its `code_files`."""
+    content = hashlib.sha256("\n".join(f"{name} {sha256}" for name, sha256 in file_hashes(path).items()).encode())
+    return f"{module_stem(path)}_{content.hexdigest()[:8]}"
+
+
 def file_module_name(path: Path) -> str:
-    """Returns the module name of a user's file: its stem and the first 8 digits of its SHA-256."""
-    return f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+    """Returns the module name of a user's file, `own_model_01234567.own_model`."""
+    return f"{file_package(path)}.{module_stem(path)}"
+
+
+def source_name(module: str) -> str:
+    """Returns the name of the user's file of a module: `own_model.py`; other modules' names are returned unchanged."""
+    package, _, name = module.partition(".")
+    return f"{name.replace('.', '/')}.py" if name and re.search(r"_[0-9a-f]{8}$", package) else module
 
 
 def worker_reference(reference: str) -> str:
@@ -84,22 +103,12 @@ def worker_reference(reference: str) -> str:
 def _import_file(path: Path, reference: str) -> ModuleType:
     if not local_path(path).is_file():
         raise UnknownName(f"{reference!r} names the file {path}, which does not exist. Check the path.")
-    name = file_module_name(path)
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # every path that ends in .py has a spec
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    package = file_package(path)
+    add_package(sys.modules.setdefault(package, ModuleType(package)), path)  # the latest of several equal copies
     try:
-        # Not by its loader, which writes a cache and uses it for a changed file of the same size and second.
-        exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
-    except BaseException as error:
-        del sys.modules[name]
-        if not isinstance(error, Exception | SystemExit):
-            raise
+        return importlib.import_module(f"{package}.{module_stem(path)}")
+    except (Exception, SystemExit) as error:
         raise _import_failed(reference, error) from error
-    return module
 
 
 def call_reference(

@@ -38,8 +38,9 @@ from archray.cluster.ray_watch import hidden_raylet_death, interruptible, receiv
 from archray.cluster.settings import LOCAL, ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
+from archray.file_modules import worker_package
 from archray.files import create_secret
-from archray.references import file_module_name
+from archray.references import file_module_name, file_package
 
 # Head of a cluster: checked in seconds, while Ray itself tries for 20 s to ten minutes
 
@@ -242,7 +243,8 @@ def connect(
 
     Args:
         settings: the cluster to start or join; None: the defaults of `ClusterSettings`.
-        user_files: single `.py` files; Ray's runtime environment distributes them, by content.
+        user_files: `.py` files; Ray's runtime environment distributes them, by content, with the modules of their
+            folders that they import.
         announce: called with each line for the user: addresses of the dashboard and the cluster.
         name: name of this driver in the list of jobs of Ray's dashboard.
 
@@ -341,7 +343,7 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
     `working_dir` of `ray job submit`.
 
     Args:
-        user_files: single `.py` files.
+        user_files: `.py` files.
         scratch: an empty folder for the copies to upload; it must exist until Ray is initialized.
         local: whether archray starts this Ray on this machine.
     """
@@ -360,9 +362,11 @@ def runtime_environment(user_files: Sequence[Path], scratch: Path, *, local: boo
         path = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["env_vars"] = {"PYTHONPATH": os.pathsep.join(path)}
     for file in user_files:
-        copy = scratch / f"{file_module_name(file)}.py"
-        shutil.copyfile(file, copy)
-        modules.append(str(copy))
+        package_of_file = scratch / file_package(file)
+        for name, content in worker_package(file):
+            (package_of_file / name).parent.mkdir(parents=True, exist_ok=True)
+            (package_of_file / name).write_bytes(content)
+        modules.append(str(package_of_file))
     if modules:
         environment["py_modules"] = [*modules, *job]
     return environment

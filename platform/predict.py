@@ -17,7 +17,7 @@ from archray.platform.methods import open_run
 from archray.platform.models.export_model import code_of, portable, signed_export
 from archray.platform.models.formats import FORMATS, Predict, onnx_prediction, prediction_of
 from archray.platform.models.model_files import read_described, trained
-from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD
+from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD, space_files
 from archray.platform.run.layout import MANIFEST
 from archray.platform.run.trust import SIGNATURE, is_own, reject_code
 from archray.settings import LARGEST
@@ -38,6 +38,7 @@ class ModelCard(BaseModel):
     num_classes: Annotated[int, Field(ge=1, le=LARGEST)]
     output: str
     space_file: str | None
+    space_modules: list[str] = []
     int8: dict[str, Any] | None = None
 
 
@@ -104,7 +105,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
     card = read_described(folder, MODEL_CARD)
     if card["input"] is None:
         raise _of_texts(folder)
-    for file in folder.files():
+    for file in (*folder.files(), *space_files(card)):
         folder.local_path(file)  # raises an error for a link to a place outside the folder
     choices = [*card["formats"], *([INT8] if INT8 in card else [])]
     name = choices[0] if name is None else name
@@ -117,7 +118,7 @@ def _exported(folder: Folder, name: str | None, scratch: Path, trust: bool) -> t
             raise reject_code(folder, "export", [f"execute {line}" for line in code])
     place = folder.local_path()
     if place is None:
-        Folder(scratch).copy_from(folder)
+        Folder(scratch).copy_from(folder, {*folder.files(), *space_files(card)})
         place = scratch
     return FORMATS.get(name).open(place, card), card
 

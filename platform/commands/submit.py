@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from archray.errors import InvalidInput
+from archray.file_modules import code_files
 from archray.platform.commands.runs import INTERRUPTED
 from archray.platform.commands.search import option_value, with_method
 from archray.platform.run.layout import RUNS
@@ -149,7 +150,10 @@ def _check_place(option: str, place: str | None) -> None:
 
 
 def _sent(word: str, files: dict[str, Path]) -> str:
-    """Rewrites a word of a command, such as `--space=own.py:A` or `table:rows.csv`, and adds its files to `files`."""
+    """Rewrites a word of a command, such as `--space=own.py:A` or `table:rows.csv`, and adds its files to `files`.
+
+    A `.py` file comes with the modules of its folder that it imports.
+    """
     before, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     parts = []
     for part in value.split(","):
@@ -158,8 +162,10 @@ def _sent(word: str, files: dict[str, Path]) -> str:
             file = Path(piece).expanduser()
             if file.suffix in SENT and file.is_file():
                 inside = not file.is_absolute() and ".." not in file.parts
-                pieces[number] = file.as_posix() if inside else f"sent-{len(files)}/{file.name}"
-                files[pieces[number]] = file
+                place = PurePosixPath(file.as_posix() if inside else f"sent-{len(files)}/{file.name}")
+                pieces[number] = str(place)
+                sent = code_files(file) if file.suffix == ".py" else {file.name: file}
+                files.update({str(place.parent / name): path for name, path in sent.items()})
         parts.append(":".join(pieces))
     return before + equals + ",".join(parts)
 

@@ -10,10 +10,10 @@ import torch
 
 import archray
 from archray.errors import DamagedFile, InvalidInput, MissingExtra, RunFolderError
-from archray.files import Folder, plain_name
+from archray.files import Folder
 from archray.platform.models.formats import FORMATS, ONNX_FILE, Portable, Predict, onnx_prediction
 from archray.platform.models.model_files import load_model, trained
-from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD, NETWORK
+from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD, NETWORK, SPACE, space_files
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import CODE, HEARTBEAT
 from archray.platform.run.manifest import digest
@@ -82,19 +82,19 @@ def export_model(
     contents[LOADER] = loader_text(names, card).encode()
     contents[README] = readme_text(names, files, card).encode()
     with lock(to, "archray export"):
-        others = {*to.files(), *to.folders()} - {HEARTBEAT, MODEL_CARD, *contents, card["space_file"]}
+        others = {*to.files(), *to.folders()} - {HEARTBEAT, MODEL_CARD, *contents, SPACE}
         if again and others:
             names_of_others = ", ".join(sorted(others))
             raise RunFolderError(f"{to} contains another export of the run ({names_of_others}). Choose another --to")
         if not again:
             reject_existing(to, "--to")  # another export may have written to it meanwhile
-        if card["space_file"] is not None:
-            to.copy_from(run.folder / CODE / "space", [card["space_file"]])
+        for name in space_files(card):
+            to.write_bytes(name, (run.folder / CODE).read_bytes(name))
         for name, content in contents.items():
             to.write_bytes(name, content)
         card[SIGNATURE] = signature(signed_export(to, card))
         to.write_bytes(MODEL_CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())  # marks completion
-    return to.files()
+    return sorted({*to.files(), *space_files(card)})
 
 
 def _holds_export(to: Folder, source: Folder) -> bool:
@@ -115,8 +115,8 @@ def _weights(source: Folder) -> str:
 
 def signed_export(folder: Folder, card: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the signed part of an export: `model.json`, and the files that a format executes."""
-    names = [FORMATS.get(name).code for name in FORMATS] + [card["space_file"]]
-    files = [name for name in names if name is not None and folder.exists(plain_name(name))]
+    names = [*(FORMATS.get(name).code for name in FORMATS), *space_files(card)]
+    files = [name for name in names if name is not None and folder.exists(name)]
     return signed_part(card, {name: folder.sha256(name) for name in files})
 
 
@@ -124,8 +124,8 @@ def code_of(name: str, card: Mapping[str, Any]) -> list[str]:
     """Returns the files and modules of an export, except archray's, that its format `name` executes."""
     if (code := FORMATS.get(name).code) is not None or name == "onnx":
         return [] if code is None else [code]
-    if card["space_file"] is not None:
-        return [plain_name(card["space_file"])]
+    if names := space_files(card):
+        return names
     spaces = {entry.get("space", "") for entry in (card, *card.get("members", ()))}
     return sorted(space for space in spaces if is_custom_space(space))
 
@@ -143,7 +143,8 @@ def portable(run: Run[Any], member: int | None = None) -> Portable:
         "kind": kind,
         **described,
         **({} if member is None else {"member": member}),
-        "space_file": None if reference is None else reference["file"],
+        "space_file": None if reference is None else f"{SPACE}/{reference['file']}",
+        "space_modules": [] if reference is None else list(reference.get("modules", ())),
         "output": OUTPUTS[kind],
         "weights": _weights(folder),
         "archray": archray.__version__,

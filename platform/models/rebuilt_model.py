@@ -2,13 +2,15 @@
 
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from archray.files import plain_name
+from archray.file_modules import check_copy
+from archray.files import Folder
 from archray.trainables.checkpoint import load_fitting, load_trained_weights
 from archray.trainables.ensembles.ensemble import DESCRIPTION, load_ensemble
 from archray.trainables.ensembles.ensemble import KIND as ENSEMBLE
@@ -19,6 +21,7 @@ from archray.trainables.spaces import Space
 from archray.trainables.spaces.feature_map import Fourier
 
 MODEL_CARD, STATE_DICT = "model.json", "state_dict.pt"
+SPACE = "space"  # folder of an export with the file of a custom space; exports of older versions have it next to others
 NETWORK, FEATURE_MAP = "network", "feature map"  # kinds of models, in addition to ensembles
 
 
@@ -45,8 +48,12 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
     if card["kind"] == FEATURE_MAP and card["input"] is None:
         return load_classifier(here)
     space: str = card["members"][0]["space"] if card["kind"] == ENSEMBLE else card["space"]
-    if card["space_file"]:  # a copy of the file of a custom space
-        space = f"{here / plain_name(card['space_file'])}:{space.rpartition(':')[2]}"
+    if card["space_file"]:
+        for name in space_files(card):
+            Folder(here).local_path(name)  # raises an error for a name that leads out of the export
+        file = here / card["space_file"]
+        check_copy(file, [file.name, *card.get("space_modules", ())])
+        space = f"{file}:{space.rpartition(':')[2]}"
     if card["kind"] == ENSEMBLE:
         weights = (here / STATE_DICT).read_bytes() if state is None else saved(state)
         files = {DESCRIPTION: json.dumps(card).encode(), STATE_DICT: weights}
@@ -62,6 +69,12 @@ def build_exported(folder: str | Path, state: dict[str, Tensor] | None = None) -
     model = FourierNetwork(inputs, dimension, len(state["intercept"]), unit_length=unit_length)
     load_fitting(model, state, f"{place} to hold the weights of {card['architecture']}")
     return model.eval()
+
+
+def space_files(card: Mapping[str, Any]) -> list[str]:
+    """Returns the names in an export of the file of a custom space and of its modules; empty for archray's spaces."""
+    file = card["space_file"]
+    return [] if file is None else [file, *(f"{SPACE}/{name}" for name in card.get("space_modules", ()))]
 
 
 def saved(state: dict[str, Any]) -> bytes:

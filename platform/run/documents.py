@@ -79,12 +79,13 @@ class Config(BaseModel):
 
 
 class Reference(BaseModel):
-    """Schema of a reference to a user's file that the run has copied."""
+    """Schema of a reference to a user's file that the run has copied, with modules of the file's folder."""
 
     reference: str
     file: str
     attribute: str
     sha256: str
+    modules: dict[str, str] = {}
 
 
 class Manifest(BaseModel):

@@ -2,7 +2,7 @@
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from archray.cluster.settings import LOCAL
 from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName, first_problem
+from archray.file_modules import check_copy, code_files
 from archray.files import Folder, plain_name
 from archray.platform.config import SearchConfig, flat
 from archray.platform.quantities import as_float, deciding_value
@@ -35,7 +36,7 @@ from archray.platform.run.layout import (
 from archray.platform.run.manifest import check_versions, data_checksums, origin
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
 from archray.platform.run.trust import SIGNATURE, Uses, is_own, reject_code, signature, signed_part
-from archray.references import is_reference, load_reference, split_reference, worker_reference
+from archray.references import file_hashes, is_reference, load_reference, split_reference, worker_reference
 from archray.trainables.data import DataSettings, save_arrays
 from archray.trainables.data.load import is_custom_data
 from archray.trainables.spaces import is_custom_space
@@ -83,10 +84,8 @@ class Run(Generic[ConfigT]):
         for role, reference in config.references().items():
             file, attribute = split_reference(reference) if is_reference(reference) else ("", "")
             if file.endswith(".py"):  # for an installed module the connection reports a node that lacks it
-                name, content = Path(file).name, Path(file).read_bytes()
-                (folder / CODE / role).write_bytes(name, content)
-                sha256 = hashlib.sha256(content).hexdigest()
-                references[role] = {"reference": reference, "file": name, "attribute": attribute, "sha256": sha256}
+                copies = _copied(Path(file), folder / CODE / role)
+                references[role] = {"reference": reference, "attribute": attribute, **copies}
         if arrays is not None:
             with tempfile.TemporaryDirectory() as scratch:
                 save_arrays(Path(scratch) / ARRAYS, *arrays)
@@ -126,6 +125,8 @@ class Run(Generic[ConfigT]):
         manifest = read_manifest(folder)
         for role, reference in manifest["references"].items():
             plain_name(role), plain_name(reference["file"])
+            for name in reference.get("modules", ()):
+                (folder / CODE / role).local_path(name)  # raises an error for a name that leads out of the folder
         try:
             values = manifest["config"]
             config = config_of(values["method"]).model_validate(values, context={"of_run": True})
@@ -155,7 +156,7 @@ class Run(Generic[ConfigT]):
         if uses == "tables":
             return []
         copies = self.manifest["references"]
-        actions = [f"execute {self.folder / CODE / role / reference['file']}" for role, reference in copies.items()]
+        actions = [f"execute {self.folder / CODE / role}/{name}" for role, name in self._code_files()]
         names = {role: name for role, name in self.config.references().items() if role not in copies}
         actions += [f"import {split_reference(name)[0]}" for role, name in names.items() if is_custom_code(role, name)]
         if uses != "code" and (address := self.config.cluster.address) not in (None, LOCAL):
@@ -169,17 +170,24 @@ class Run(Generic[ConfigT]):
         self.manifest[SIGNATURE] = signature(self._signed_part())
         self.folder.write_json(MANIFEST, self.manifest)
 
+    def _code_files(self) -> Iterator[tuple[str, str]]:
+        """Yields the run's copies of the user's files and their modules: their roles and names."""
+        for role, reference in self.manifest["references"].items():
+            yield from ((role, name) for name in _code_names(reference))
+
     def _signed_part(self) -> dict[str, Any]:
-        copies = {role: reference["file"] for role, reference in self.manifest["references"].items()}
         description = {name: self.manifest[name] for name in ("config", "created", "references")}
-        return signed_part(
-            description, {role: (self.folder / CODE / role).sha256(file) for role, file in copies.items()}
-        )
+        mains = {role: reference["file"] for role, reference in self.manifest["references"].items()}
+        code = {
+            role if name == mains[role] else f"{role}/{name}": (self.folder / CODE / role).sha256(name)
+            for role, name in self._code_files()
+        }
+        return signed_part(description, code)
 
     def copy_to(self, folder: Folder, config: SearchConfig) -> "Run[Any]":
         """Creates a run in another folder with copies of the user's files and arrays, and another configuration."""
-        for role, reference in self.manifest["references"].items():
-            (folder / CODE / role).copy_from(self.folder / CODE / role, [reference["file"]])
+        for role, name in self._code_files():
+            (folder / CODE / role).copy_from(self.folder / CODE / role, [name])
         if self.manifest["arrays"]:
             folder.copy_from(self.folder, [ARRAYS])
         manifest = {**self.manifest, "config": config.model_dump(mode="json"), "amended": []}
@@ -304,17 +312,24 @@ class Run(Generic[ConfigT]):
             if split_reference(name)[0].endswith(".py"):
                 raise RunFolderError(f"expected a copy of {name} in {self.folder / CODE}, which has none for {role}")
             return name
-        local = f"{self._local_copy(self.folder / CODE / role, reference['file'])}:{reference['attribute']}"
+        local = f"{self._user_file(role)}:{reference['attribute']}"
         load_reference(local)  # so that this process also resolves the module's name
         return worker_reference(local)
 
     @cached_property
     def user_files(self) -> list[Path]:
         """Local copies of the user's files in the run, which archray sends to the workers."""
-        references = self.manifest["references"].items()
+        references = self.manifest["references"]
         if references and not self.trusted:
             raise reject_code(self.folder, "run", self.actions("code"))
-        return [self._local_copy(self.folder / CODE / role, reference["file"]) for role, reference in references]
+        return [self._user_file(role) for role in references]
+
+    def _user_file(self, role: str) -> Path:
+        """Returns the local copy of a user's file, next to copies of its modules. Raises: as `check_copy`."""
+        folder, names = self.folder / CODE / role, _code_names(self.manifest["references"][role])
+        file, *_ = (self._local_copy(folder, name) for name in names)
+        check_copy(file, names)
+        return file
 
     @cached_property
     def _scratch(self) -> Path:
@@ -325,9 +340,24 @@ class Run(Generic[ConfigT]):
         local = folder.local_path(name)
         if local is None:
             local = self._scratch / folder.name / name
-            local.parent.mkdir(exist_ok=True)
+            local.parent.mkdir(parents=True, exist_ok=True)
             local.write_bytes(folder.read_bytes(name))
         return local
+
+
+def _copied(file: Path, folder: Folder) -> dict[str, Any]:
+    """Copies a user's file and its modules to a folder of the run; returns their manifest entries."""
+    hashes = {}
+    for name, path in code_files(file).items():
+        content = path.read_bytes()
+        folder.write_bytes(name, content)
+        hashes[name] = hashlib.sha256(content).hexdigest()
+    return {"file": file.name, "sha256": hashes.pop(file.name), "modules": hashes}
+
+
+def _code_names(reference: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the copies of a user's file and of its modules."""
+    return [reference["file"], *reference.get("modules", ())]  # runs of older versions have no modules
 
 
 def _by_its_key(document: dict[str, Any]) -> dict[str, Any]:
@@ -401,8 +431,10 @@ def check_same_search(run: Run[Any], config: SearchConfig) -> None:
     differences = [f"{key} is {old.get(key)!r}, not {new.get(key)!r}" for key in keys]
     for reference in run.manifest["references"].values():
         file = Path(split_reference(reference["reference"])[0])
-        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != reference["sha256"]:
-            differences.append(f"{file} differs from its present content")
+        if file.is_file():
+            hashes = {reference["file"]: reference["sha256"], **reference.get("modules", {})}
+            changed = sorted({name for name, _ in hashes.items() ^ file_hashes(file).items()})
+            differences += [f"{file.parent / name} differs from its present content" for name in changed]
     if differences:
         raise RunFolderError(
             f"{run.folder} contains a run with another configuration: there {'; '.join(differences)}. Choose another "

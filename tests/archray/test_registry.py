@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from archray.errors import ArchrayError, InvalidInput, UnknownName
-from archray.references import file_module_name, is_reference, load_reference, split_reference
+from archray.file_modules import code_files
+from archray.references import file_package, is_reference, load_reference, split_reference
 from archray.registry import CatalogueRegistry, LazyModule, Registry
 
 
@@ -129,7 +133,7 @@ def test_two_files_with_one_stem_are_separate_modules(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "same_stem.py").write_text(f"value = {value}\n")
     one, two = tmp_path / "one" / "same_stem.py", tmp_path / "two" / "same_stem.py"
-    assert file_module_name(one) != file_module_name(two)
+    assert file_package(one) != file_package(two)
     assert [load_reference(f"{file}:value") for file in (one, two, one)] == [1, 2, 1]
 
 
@@ -139,6 +143,91 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert load_reference(f"{file}:value") == 1
     file.write_text("value = 2\n")
     assert load_reference(f"{file}:value") == 2
+
+
+# Modules next to a user's file
+
+MODULES = {
+    "own_space.py": "import layers, blocks.conv\nfrom blocks import pool as p\nimport blocks.conv as c\n"
+    "value = layers.value + blocks.conv.value + p.value + c.value\n"
+    "def later():\n    from lazily import value\n    return value\n",
+    "layers.py": "from units import value\nimport random\n",
+    "units.py": "value = 1\nimport own_space\n",
+    "lazily.py": "value = 5\n",
+    "blocks/__init__.py": "",
+    "blocks/conv.py": "from . import deep, outside\nvalue = 5 * (deep.value + outside.value)\nclass Conv: pass\n",
+    "blocks/deep.py": "from outside import value\n",
+    "blocks/outside.py": "from outside import value\n",
+    "blocks/pool.py": "value = 100\n",
+    "blocks/.hidden/copy.py": "",
+    "outside.py": "value = 3\n",
+    "random.py": "raise AssertionError('the standard library has priority')\n",
+    "unused.py": "",
+    "numpy/plot.py": "",  # a folder without __init__.py
+}
+
+
+def write_modules(folder: Path, **changes: str) -> Path:
+    """Writes MODULES to a new folder; returns the path of the user's file."""
+    for name, text in (MODULES | {f"{stem}.py": text for stem, text in changes.items()}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder / "own_space.py"
+
+
+def test_a_file_imports_modules_of_its_folder(tmp_path: Path) -> None:
+    path, names = list(sys.path), set(sys.modules)
+    file = write_modules(tmp_path)
+    assert load_reference(f"{file}:value") == 1 + 30 + 100 + 30
+    assert load_reference(f"{file}:later")() == 5  # an import in a function
+    package = file_package(file)
+    assert sys.path == path and all(new.startswith(package) for new in set(sys.modules) - names)
+    Conv = load_reference(f"{file}:c").Conv
+    assert pickle.loads(pickle.dumps(Conv)) is Conv and Conv.__module__ == f"{package}.blocks.conv"
+    assert inspect.getsource(Conv) == "class Conv: pass\n"
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_the_modules_of_a_file_are_those_that_it_imports(tmp_path: Path) -> None:
+    file = write_modules(tmp_path, numpy_user="import numpy, random, archray\n")
+    modules = ["blocks/__init__.py", "blocks/conv.py", "blocks/deep.py", "blocks/outside.py", "blocks/pool.py"]
+    assert list(code_files(file)) == ["own_space.py", *modules, "layers.py", "lazily.py", "outside.py", "units.py"]
+    user = tmp_path / "numpy_user.py"
+    assert code_files(user) == {user.name: user}
+    (tmp_path / "numpy" / "__init__.py").touch()  # as for a script, a package has priority over an installed one
+    assert list(code_files(user)) == [user.name, "numpy/__init__.py", "numpy/plot.py"]
+
+
+def test_a_file_with_the_name_of_an_installed_module_imports_that_module(tmp_path: Path) -> None:
+    for name in ("numpy", "random"):
+        (tmp_path / f"{name}.py").write_text(f"import {name}\nvalue = {name}\n")
+        assert load_reference(f"{tmp_path}/{name}.py:value") is importlib.import_module(name)
+
+
+def test_modules_with_equal_names_in_two_folders_are_separate(tmp_path: Path) -> None:
+    one, two = write_modules(tmp_path / "one"), write_modules(tmp_path / "two", lazily="value = 7\n")
+    assert file_package(one) != file_package(two)
+    assert [load_reference(f"{file}:later")() for file in (one, two, one)] == [5, 7, 5]
+    (tmp_path / "one" / "units.py").write_text("value = 2\n")
+    assert load_reference(f"{one}:value") == 2 + 30 + 100 + 30
+
+
+def test_a_failing_module_of_the_folder_is_named_each_time(tmp_path: Path) -> None:
+    file = write_modules(tmp_path, units="value = 1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(UnknownName, match=r"own_space\.py:value.*ZeroDivisionError: .*units\.py, line 1\)"):
+            load_reference(f"{file}:value")
+    file = write_modules(tmp_path, units="value = (\n")
+    with pytest.raises(UnknownName, match=r"own_space\.py:value.*SyntaxError: .*units\.py, line 1\)"):
+        load_reference(f"{file}:value")
+
+
+def test_more_than_source_code_next_to_a_file_raises_an_error(tmp_path: Path) -> None:
+    file = write_modules(tmp_path)
+    with (tmp_path / "units.py").open("wb") as stream:
+        stream.truncate(11 * 2**20)
+    with pytest.raises(InvalidInput, match=r"at most 10 MiB of modules that .*own_space\.py imports"):
+        load_reference(f"{file}:value")
 
 
 def test_a_file_that_does_not_exist_raises_an_error(tmp_path: Path) -> None:

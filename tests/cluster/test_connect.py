@@ -16,17 +16,22 @@ from archray.cluster.connect import ClusterError, connect, runtime_environment, 
 from archray.cluster.settings import ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
 from archray.errors import InvalidInput
-from archray.references import file_module_name, load_reference, worker_reference
+from archray.references import file_module_name, file_package, load_reference, worker_reference
 
 TOKEN_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-USER_FILE = "class Thing:\n    value = 7\n"
 
 
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
-    path = tmp_path / "code" / "own_thing.py"
-    path.parent.mkdir()
-    path.write_text(USER_FILE)
+    return write_user_file(tmp_path / "code")
+
+
+def write_user_file(folder: Path) -> Path:
+    """Writes a file that imports a module of its folder; returns its path."""
+    folder.mkdir()
+    (folder / "values.py").write_text("seven = 7\n")
+    path = folder / "own_thing.py"
+    path.write_text("class Thing:\n    from values import seven as value\n")
     return path
 
 
@@ -72,7 +77,9 @@ def test_a_cluster_receives_the_package_in_the_layout_of_a_wheel(user_file: Path
     assert (package / "errors.py").is_file()
     assert (package / "cluster" / "connect.py").is_file()
     assert not (package / "platform" / "__init__.py").exists()
-    assert copy.name == f"{file_module_name(user_file)}.py"
+    assert copy.name == file_package(user_file)
+    files = {str(file.relative_to(copy)) for file in copy.rglob("*.py")}
+    assert files == {"__init__.py", "files/own_thing.py", "files/values.py"}
 
 
 def test_references_to_files_become_modules(user_file: Path) -> None:
@@ -313,9 +320,7 @@ def start(program: str, user_file: Path) -> subprocess.Popen[str]:
 @pytest.mark.slow
 @pytest.mark.ci
 def test_two_runs_on_one_machine_have_separate_rays(user_file: Path, tmp_path: Path) -> None:
-    second_file = tmp_path / "second" / "own_thing.py"
-    second_file.parent.mkdir()
-    second_file.write_text(USER_FILE)
+    second_file = write_user_file(tmp_path / "second")
     first, second = start(LOCAL, user_file), start(LOCAL, second_file)
     addresses = {first.stdout.readline(), second.stdout.readline()}
     assert len(addresses - {""}) == 2

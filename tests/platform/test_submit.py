@@ -52,6 +52,10 @@ def test_files_in_the_command_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
     for file in (Path("spaces/own.py"), Path("small.yaml"), outside, Path("rows.csv"), Path("digits")):
         file.parent.mkdir(exist_ok=True)
         file.touch()
+    for file in (Path("spaces/own.py"), outside):
+        file.write_text("import blocks.conv\n")
+        (file.parent / "blocks").mkdir()
+        (file.parent / "blocks" / "conv.py").touch()
     words, files = job_command(
         [
             *("search", "hnas", "--space", "spaces/own.py:Space", "--config=small.yaml"),
@@ -61,13 +65,15 @@ def test_files_in_the_command_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert words == [
         *("search", "hnas", "--space", "spaces/own.py:Space", "--config=small.yaml"),
-        *("--proxy", "sent-2/outside.py:norm,snip"),
+        *("--proxy", "sent-3/outside.py:norm,snip"),
         *("--data", "digits", "--set", "space=table:rows.csv", "--out", "s3://bucket/run"),
     ]
     assert {name: file.name for name, file in files.items()} == {
         "spaces/own.py": "own.py",
+        "spaces/blocks/conv.py": "conv.py",
         "small.yaml": "small.yaml",
-        "sent-2/outside.py": "outside.py",
+        "sent-3/outside.py": "outside.py",
+        "sent-3/blocks/conv.py": "conv.py",
         "rows.csv": "rows.csv",
     }
 

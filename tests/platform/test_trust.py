@@ -26,16 +26,19 @@ from archray.platform.models.model_files import load_model
 from archray.platform.run.trust import key_file
 from archray.platform.run.tune_snapshot import read_kept
 
-SPACE = """
+TOUCH = """
 import os
 from pathlib import Path
-from archray.trainables.spaces import NASBench201
-
 Path(os.environ["ARCHRAY_TEST_MARKER"]).touch()
+"""
+SPACE = """
+import numpy, touching
+from archray.trainables.spaces import NASBench201
 
 class Own(NASBench201):
     pass
 """
+CODE = ("own_space.py", "touching.py")  # the user's file, and the module of its folder that it imports
 IMAGES = np.zeros((2, 8, 8, 1), dtype=np.uint8)
 
 
@@ -61,6 +64,7 @@ def own_run(tmp_path: Path, marker: Path) -> Path:
     """A run of this user with a space in a file."""
     source = tmp_path / "own_space.py"
     source.write_text(f"{SPACE}\n# {tmp_path}")  # each test has another module
+    (tmp_path / "touching.py").write_text(TOUCH)
     run = run_of_network(tmp_path / "mine" / "run", f"{source}:Own")
     run.folder.write_json("architecture.json", {"architecture": load_described(run.folder), "value": 0.5})
     marker.unlink()
@@ -114,7 +118,7 @@ EXECUTING: dict[str, Callable[[Path, bool], Any]] = {
 def test_code_of_another_user_runs_only_with_trust(foreign_run: Path, marker: Path, command: str) -> None:
     forget_modules()
     before = files_of(foreign_run)
-    with pytest.raises(UntrustedCode, match=r"own_space\.py.*--trust"):
+    with pytest.raises(UntrustedCode, match=r"own_space\.py.*touching\.py.*--trust"):
         EXECUTING[command](foreign_run, False)
     assert not marker.exists() and files_of(foreign_run) == before
     EXECUTING[command](foreign_run, True)
@@ -127,11 +131,28 @@ def test_a_run_of_this_user_needs_no_trust_after_a_move(own_run: Path, tmp_path:
     EXECUTING[command](moved, False)
 
 
-def test_changed_code_of_this_users_run_needs_trust_again(own_run: Path, marker: Path) -> None:
-    [file] = (own_run / "code").rglob("*.py")
+@pytest.mark.parametrize("name", CODE)
+def test_changed_code_of_this_users_run_needs_trust_again(own_run: Path, marker: Path, name: str) -> None:
+    file = own_run / "code" / "space" / name
     file.write_text(file.read_text() + "\n# changed")
     with pytest.raises(UntrustedCode):
         archray.report(own_run)
+    assert not marker.exists()
+
+
+def test_a_module_added_to_this_users_run_or_export_raises_an_error(
+    own_run: Path, marker: Path, tmp_path: Path
+) -> None:
+    archray.export(own_run, tmp_path / "export", formats="state-dict")
+    forget_modules()
+    marker.unlink(missing_ok=True)
+    for folder in (own_run / "code" / "space", tmp_path / "export" / "space"):
+        (folder / "numpy.py").write_text(TOUCH)
+    for command in EXECUTING.values():
+        with pytest.raises(RunFolderError, match=r"got own_space\.py, numpy\.py, touching\.py"):
+            command(own_run, True)
+    with pytest.raises(RunFolderError, match=r"got own_space\.py, numpy\.py, touching\.py"):
+        archray.predict(tmp_path / "export", IMAGES)
     assert not marker.exists()
 
 
@@ -211,11 +232,13 @@ def test_only_the_user_can_read_the_key(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_manifest_cannot_name_files_elsewhere(foreign_run: Path, marker: Path, tmp_path: Path) -> None:
     """An absolute path, a path with `..`, and a file without a copy in the run are rejected even with trust."""
     evil = tmp_path / "evil.py"
-    evil.write_text(SPACE)
+    evil.write_text(TOUCH)
     whole = (foreign_run / "manifest.json").read_text()
     changes: list[Callable[[dict[str, Any]], Any]] = [
         lambda manifest: manifest["references"]["space"].update(file=str(evil)),
         lambda manifest: manifest["references"]["space"].update(file="../../../../evil.py"),
+        lambda manifest: manifest["references"]["space"].update(modules={"../../../../evil.py": ""}),
+        lambda manifest: manifest["references"]["space"].update(modules={str(evil): ""}),
         lambda manifest: manifest.update(
             references={"../../..": {**manifest["references"]["space"], "file": "evil.py"}}
         ),
@@ -237,8 +260,11 @@ def test_a_manifest_cannot_name_files_elsewhere(foreign_run: Path, marker: Path,
     }
 
 
-def test_links_that_lead_out_of_a_run_are_not_followed(foreign_run: Path, tmp_path: Path, marker: Path) -> None:
-    [file] = (foreign_run / "code").rglob("*.py")
+@pytest.mark.parametrize("name", CODE)
+def test_links_that_lead_out_of_a_run_are_not_followed(
+    foreign_run: Path, tmp_path: Path, marker: Path, name: str
+) -> None:
+    file = foreign_run / "code" / "space" / name
     file.rename(tmp_path / "moved.py")
     file.symlink_to(tmp_path / "moved.py")
     with pytest.raises(RunFolderError, match="leads out"):
@@ -322,8 +348,10 @@ def test_an_export_that_executes_code_needs_trust(
 
 def test_an_exported_space_file_is_inside_the_export(own_run: Path, tmp_path: Path) -> None:
     archray.export(own_run, tmp_path / "export", formats="state-dict")
-    for file in (str(tmp_path / "own_space.py"), "../own_space.py"):
-        edit(tmp_path / "export" / "model.json", lambda card, file=file: card.update(space_file=file))
+    elsewhere = (str(tmp_path / "own_space.py"), "../own_space.py")
+    changes = [{"space_file": file} for file in elsewhere] + [{"space_modules": [file]} for file in elsewhere]
+    for change in changes:
+        edit(tmp_path / "export" / "model.json", lambda card, change=change: card.update(change))
         with pytest.raises(RunFolderError):
             archray.predict(tmp_path / "export", IMAGES, trust=True)
 

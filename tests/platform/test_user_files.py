@@ -36,12 +36,17 @@ table = archray.proxies(
 """
 
 
-def reference(role, file, attribute):
-    """Returns the manifest entry of a user's file."""
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+def reference(name, attribute, files):
+    """Returns the manifest entry of a user's file.
+
+    Args:
+        files: content of the file and of its modules, by name.
+    """
+    hashes = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+    sha256 = hashes.pop(name)
     return {
-        role: {"reference": f"{file.name}:{attribute}", "file": file.name, "attribute": attribute, "sha256": digest}
-    }
+        "reference": f"{name}:{attribute}", "file": name, "attribute": attribute, "sha256": sha256, "modules": hashes
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -52,8 +57,9 @@ def test_the_examples_resume_elsewhere_after_a_kill(repository, tmp_path):
     elsewhere.mkdir()
     shutil.copy(examples / "own_space.py", here)
     shutil.copy(examples / "own_metric.py", here)
+    (here / "my_space.py").write_text("from own_space import ResidualSpace\n")
     process = start(
-        "search", "hnas", "--space", "own_space.py:ResidualSpace", "--proxy", "own_metric.py:grad_sign",
+        "search", "hnas", "--space", "my_space.py:ResidualSpace", "--proxy", "own_metric.py:grad_sign",
         "--preset", "smoke", "--pool-size", "6", "--budget", "2", "--random", "1", "--final-epochs", "1",
         "--max-concurrent", "1", "--set", "resources.actors=1", "--set", "pool.chunk=1",
         "--set", "cluster.dashboard=false", "--out", "run", cwd=here,
@@ -62,18 +68,24 @@ def test_the_examples_resume_elsewhere_after_a_kill(repository, tmp_path):
     kill_when(process, lambda: list(run.glob("pool/shards/part-*.parquet")), here)
 
     # The copies in the run count.
-    (here / "own_space.py").unlink()
+    my_space = (here / "my_space.py").read_bytes()
+    (here / "my_space.py").unlink()
+    (here / "own_space.py").write_text("raise AssertionError('the copy in the run counts')\n")
     (here / "own_metric.py").write_text("def grad_sign(network, images, labels):\n    return 1.0\n")
     finish("resume", str(run), cwd=elsewhere)
 
     kept = json.loads((run / "manifest.json").read_text())["references"]
-    assert kept == {
-        **reference("space", examples / "own_space.py", "ResidualSpace"),
-        **reference("proxy-grad_sign", examples / "own_metric.py", "grad_sign"),
+    copies = {
+        "space": {"my_space.py": my_space, "own_space.py": (examples / "own_space.py").read_bytes()},
+        "proxy-grad_sign": {"own_metric.py": (examples / "own_metric.py").read_bytes()},
     }
-    for role, file in (("space", "own_space.py"), ("proxy-grad_sign", "own_metric.py")):
-        assert (run / "code" / role / file).read_bytes() == (examples / file).read_bytes()
-    own_space = f"{run}/code/space/own_space.py:ResidualSpace"
+    assert kept == {
+        "space": reference("my_space.py", "ResidualSpace", copies["space"]),
+        "proxy-grad_sign": reference("own_metric.py", "grad_sign", copies["proxy-grad_sign"]),
+    }
+    for role, files in copies.items():
+        assert {file.name: file.read_bytes() for file in (run / "code" / role).iterdir()} == files
+    own_space = f"{run}/code/space/my_space.py:ResidualSpace"
     found, space = json.loads((run / "search" / "architecture.json").read_text())["architecture"], get_space(own_space)
     assert space.encode(space.decode(found)) == found
     trials = pd.read_parquet(run / "trials.parquet")
@@ -113,7 +125,9 @@ def test_a_metric_works_next_to_one_that_fails(repository, tmp_path):
     scored = expected_values(table["architecture"], "nasbench201", f"{repository}/examples/own_metric.py:grad_sign")
     np.testing.assert_allclose(table["grad_sign"], scored, rtol=1e-3)
     assert table["fails"].isna().all()
-    message = r"fails: '\w+:fails' failed when archray called it: KeyError: 'no such key' \(.*own_metric.*, line \d+\)"
+    message = (
+        r"fails: '[\w.]+:fails' failed when archray called it: KeyError: 'no such key' \(.*own_metric.*, line \d+\)"
+    )
     assert table["failure"].str.match(message).all(), list(table["failure"])
     assert not (tmp_path / "pool.parquet.parts").exists()
 

@@ -1,7 +1,6 @@
 """A search space that is read from a user's model with choices, and the standalone networks of its architectures."""
 
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from archray.errors import InvalidArchitecture, InvalidInput
-from archray.references import call_reference
+from archray.references import call_reference, source_name
 from archray.trainables.model_space.checks import check_forward, check_in_place
 from archray.trainables.model_space.choices import ChoiceModule, Edges, Width, partial_channels
 from archray.trainables.model_space.networks import (
@@ -29,7 +28,6 @@ from archray.trainables.model_space.networks import (
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the model from which the decisions are read; they do not depend on them
-FILE_HASH = r"_[0-9a-f]{8}$"  # `references.file_module_name` adds it to the name of a user's file
 COUNTED = 100_000  # a constrained space with up to this many combinations is counted
 TRIES = 10_000  # draws until a sample meets the constraint
 
@@ -77,7 +75,7 @@ class ModelSpace(Space):
         name: str | None = None,
     ) -> None:
         self.network, self.constraint = network, constraint
-        self.name = name or f"{re.sub(FILE_HASH, '.py', network.__module__)}:{network.__qualname__}"
+        self.name = name or f"{source_name(network.__module__)}:{network.__qualname__}"
         self._options = _option_names(network, self.name)
         with torch.device("meta"):
             model = self.unresolved(in_channels=IMAGE_CHANNELS, num_classes=CLASSES)
