@@ -20,7 +20,7 @@ from archray.platform.engine.settings import TuneOptions
 from archray.platform.methods import METHODS, STUDIES, get_method, open_run
 from archray.platform.methods.configure import check_config, make_config
 from archray.platform.run.heartbeat import lock
-from archray.platform.run.layout import MANIFEST, RUNS, call_start
+from archray.platform.run.layout import DATA_ARRAYS, MANIFEST, RUNS, call_start
 from archray.platform.run.run import Run, check_same_search, reject_existing, removed_after_error
 from archray.platform.run.run_summary import read_manifest
 from archray.platform.run_result import RunResult
@@ -128,7 +128,7 @@ def _search(
     if not isinstance(data, str | None):
         if len(data) not in (2, 4):
             raise InvalidInput(f"expected data as 2 or 4 arrays (x_train, y_train[, x_test, y_test]), got {len(data)}")
-        options["data"], arrays = "arrays:given.npz", data
+        options["data"], arrays = DATA_ARRAYS, data
     configuration = make_config(name, preset, config, options)
     return begin_run(configuration, arrays=arrays, out=out, tune_options=tune_options, or_resume=or_resume, trust=trust)
 

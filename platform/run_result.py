@@ -3,13 +3,16 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.quantities import DECIDING, deciding_value
-from archray.platform.run.layout import TRIALS, command
+from archray.platform.run.layout import REPORT, TRIALS, command
 from archray.platform.run.run_summary import RunSummary, front_of
+from archray.platform.show import head_of
 
 if TYPE_CHECKING:  # reading a result does not need them
     import pandas as pd
@@ -36,6 +39,7 @@ class RunResult:
             without such weights, and for a result that the search did not find.
         selection_accuracy: validation accuracy in the selection stage; None without this stage.
         shared_accuracy: validation accuracy with shared weights; None without them.
+        parameters: number of parameters of the network, mean over the final training runs; None without them.
         grids: the `ResultGrid` of every stage that ran Tune in this process: `search`, `final`, `baseline`. The
             checkpoint of a trial is None if archray has deleted it; see `ResourceSettings.keep_checkpoints`.
         repeats: results of the repeats; the other attributes describe the best repeat by validation accuracy.
@@ -57,6 +61,7 @@ class RunResult:
     validation_accuracy: float | None = None
     selection_accuracy: float | None = None
     shared_accuracy: float | None = None
+    parameters: float | None = None
     members: Sequence[str] = ()
     findings: Sequence[str] = ()
     grids: "Mapping[str, tune.ResultGrid]" = field(default_factory=dict, repr=False)
@@ -80,7 +85,7 @@ class RunResult:
         if summary.repeats:
             return over_repeats(path, [cls.of(repeat, trust=trust) for repeat in summary.repeats], summary.result)
         result = summary.result
-        values: dict[str, Any] = {key: result.get(key) for key in ("architecture", "test_accuracy", *DECIDING)}
+        values: dict[str, Any] = {key: result.get(key) for key in ("architecture", "test_accuracy", *DECIDING, "parameters")}
         return cls(
             path,
             **values,
@@ -110,6 +115,36 @@ class RunResult:
     def trials(self) -> "pd.DataFrame":
         """All trials of all stages."""
         return Folder(self.path).read_parquet(TRIALS)
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """The costs of the found network that the run reports (`--cost`, `--constraint`), by name; empty without them.
+
+        With several repeats they are those of the best repeat.
+        """
+        from archray.platform.methods import open_run  # NumPy
+        from archray.trainables.costs import cost_column
+
+        run = open_run(self.path, uses="tables").best
+        columns = map(cost_column, getattr(run.config, "cost_names", ()))
+        trials = run.folder.read_parquet(TRIALS)
+        found = trials[trials["architecture"] == self.architecture]
+        values = {name: found[name].dropna() for name in columns if name in found}
+        return {name: float(column.iloc[0]) for name, column in values.items() if len(column)}
+
+    def _repr_html_(self) -> str | None:
+        """The first lines of `archray show` and a link to the report, for notebooks; None if the run has moved."""
+        try:
+            lines = head_of(self.summary)
+        except RunFolderError:
+            return None
+        report = escape(f"{self.path}/{REPORT}")
+        if "://" not in self.path:  # a notebook opens paths relative to its folder
+            report = f'<a href="{escape(quote(os.path.relpath(self.path)))}/{REPORT}">{report}</a>'
+        cells = [*((escape(label), escape(text)) for label, text in lines), ("report", report)]
+        left = 'style="text-align: left"'
+        rows = (f"<tr><th {left}>{label}</th><td {left}>{cell}</td></tr>" for label, cell in cells)
+        return f"<table>{''.join(rows)}</table>"
 
     @property
     def pareto(self) -> "pd.DataFrame":

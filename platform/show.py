@@ -113,12 +113,17 @@ def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
         yield "  ".join(texts).rstrip()
 
 
-def lines_of(summary: RunSummary) -> Iterator[str]:
-    head = [
+def head_of(summary: RunSummary) -> list[tuple[str, str]]:
+    """Returns the first lines about a run: labels and texts."""
+    return [
         ("run", run_words(summary)),
         ("state", state_words(summary)),
         *(_measures(summary) if summary.repeats else _result(summary)),
     ]
+
+
+def lines_of(summary: RunSummary) -> Iterator[str]:
+    head = head_of(summary)
     states = [duration(stage.seconds) if stage.seconds is not None else stage.state for stage in summary.stages]
     stages = [f"{stage.name} {state}" for stage, state in zip(summary.stages, states, strict=True)]
     tail = [*([("stages", ", ".join(stages))] if stages else []), _next(summary)]

@@ -111,7 +111,7 @@ def _data(run: Run[Any]) -> str:
 def without_folder(name: str) -> str:
     """Shortens the name of a data set or a space: `images` for `folder:/home/me/images`, `mine.py:load` for a file."""
     kind, _, place = name.partition(":")
-    if f"{kind}:" in (*PATH_PREFIXES, TABLE):
+    if place and f"{kind}:" in (*PATH_PREFIXES, TABLE):
         return place.rstrip("/").rpartition("/")[2]
     return re.sub(r"[^:]*/", "", name)
 

@@ -15,6 +15,7 @@ SUMMARY = "summary.json"  # read by `show`, `load`, `runs` and `watch`; see `run
 HEARTBEAT = "heartbeat.json"  # the lock of the process that works on the run; see `heartbeat`
 CODE = "code"  # copies of the user's files from the start of the run
 ARRAYS = "arrays.npz"  # arrays from a call in Python
+DATA_ARRAYS = "arrays"  # the name of such data in the configuration
 DONE = "done.json"  # record of a finished stage, written last
 FOUND = "architecture.json"  # the result of a search, a selection, a run
 FINDINGS = "findings.json"  # the conclusions of a study

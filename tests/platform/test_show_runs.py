@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from archray_test_models import a_run
 from typer.testing import CliRunner
 
 import archray
@@ -21,6 +23,7 @@ from archray.errors import RunFolderError
 from archray.platform.cli import application
 from archray.platform.run.layout import SUMMARY
 from archray.platform.run.run_summary import RunSummary
+from archray.platform.show import head_of
 
 HEAVY = {"ray", "torch", "numpy", "pandas", "pyarrow", "sklearn", "scipy", "matplotlib"}
 
@@ -73,6 +76,30 @@ def test_a_finished_run_is_read_without_the_modules_that_made_it(result: archray
         [sys.executable, "-c", program.replace("PATH", repr(result.path))], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_a_notebook_shows_the_lines_about_a_run_escaped(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copied.parent)
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["config"]["space"] = "<script>alert(1)</script>.py:'Own\""
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    result = archray.load(copied)
+    page = result._repr_html_()
+    assert page is not None and "<script" not in page
+    for label, text in head_of(result.summary):
+        assert f">{escape(label)}</th>" in page and f">{escape(text)}</td>" in page
+    assert f'<a href="copy/report.html">{copied}/report.html</a>' in page
+    shutil.rmtree(copied)
+    assert result._repr_html_() is None
+
+
+def test_the_size_and_the_costs_of_the_found_network(result: archray.RunResult, tmp_path: Path) -> None:
+    assert result.parameters == result.summary.result["parameters"] and result.costs == {}
+    run = a_run(tmp_path / "run", "nasbench201", cost=["flops", "latency_ms"], constraint=["peak_memory <= 1G"])
+    columns = {"flops": [3.0, 1.0, 2.0], "peak_memory": [6, 4, 5], "latency_ms": [0.5, float("nan"), float("nan")]}
+    run.folder.write_parquet("trials.parquet", pd.DataFrame({"architecture": ["a", "b", "b"], **columns}))
+    assert archray.RunResult(run.folder.uri, "b", None).costs == {"flops": 1.0, "peak_memory": 4.0}
+    assert archray.RunResult(run.folder.uri, "a", None).costs == {"flops": 3.0, "latency_ms": 0.5, "peak_memory": 6.0}
 
 
 def test_an_unfinished_run_is_not_loaded(copied: Path) -> None:

@@ -81,6 +81,7 @@ def test_the_best_was_trained_and_the_report_shows_its_search(result):
 def test_the_arrays_of_a_run_move_with_it(result, tmp_path):
     moved = shutil.copytree(result.path, tmp_path / "moved")
     assert open_run(moved).data.path == moved / "arrays.npz"
+    assert archray.load(moved).summary.data == "arrays" and " on arrays" in (moved / "report.html").read_text()
 
 
 def values(run: Path) -> dict:
