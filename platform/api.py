@@ -194,15 +194,22 @@ def _reject_inside_run(folder: Folder) -> None:
             )
 
 
-def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: bool = False) -> str:
+def dry_run(
+    config: SearchConfig, *, out: str | Path | None = None, or_resume: bool = False, estimated: bool = False
+) -> str:
     """Returns the stages of `begin_run` as comments, followed by the configuration as YAML for `--config`.
 
-    The function writes no file. Raises: ArchrayError for a wrong argument.
+    The function writes no file and does not start Ray.
+
+    Args:
+        estimated: whether to train and score some networks, to estimate the time of the run.
+
+    Raises: ArchrayError for a wrong argument.
     """
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config)
     from archray.platform.engine.run_costs import check_constraints_without_run  # Ray
-    from archray.platform.engine.stage import check_on_data
+    from archray.platform.engine.stage import Work, check_on_data
     from archray.platform.methods.recipe import all_stages
 
     check_on_data(config, config.space, config.data)
@@ -212,9 +219,20 @@ def dry_run(config: SearchConfig, *, out: str | Path | None = None, or_resume: b
     times = f"{count(config.repeats, 'time')}, in repeat-00, ...:" if config.repeats > 1 else "these stages:"
     lines = comment("Dry run: archray wrote no files and did not start Ray. Without --dry-run it would create")
     lines += comment(f"the run {place} and execute {times}")
+    runs, epochs = 0, dict[str, int]()
     for number, stage in enumerate(stages, start=1):
         amount = stage.amount(config)
         lines.append(f"#   {number}. {stage.name:<{width}}  {stage.title}{f': {amount}' if amount else ''}")
+        if isinstance(amount, Work) and amount.epochs:
+            epochs[stage.name] = amount.items * amount.epochs
+            runs += amount.items
+    if total := sum(epochs.values()):
+        shares = ", ".join(f"{name} {number} ({number / total:.0%})" for name, number in epochs.items())
+        lines += comment(f"Training: {count(runs, 'run')} with {count(total, 'epoch')}: {shares}.")
+    if estimated:
+        from archray.platform.engine.estimate import estimate  # torch
+
+        lines += comment(estimate(config, stages))
     return "\n".join([*lines, "", config_text(config)])
 
 

@@ -61,7 +61,14 @@ OF_SEARCH: dict[str, Any] = {
     ],
     "trust": Annotated[bool, typer.Option("--trust", help=f"With --or-resume: {TRUST_HELP}")],
     "dry_run": Annotated[
-        bool, typer.Option("--dry-run", help="Print the stages and the configuration without running anything.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the stages, an estimate of the time, and the configuration, without starting the run.",
+        ),
+    ],
+    "no_estimate": Annotated[
+        bool, typer.Option("--no-estimate", help="With --dry-run: skip the estimate, which trains some batches.")
     ],
 }
 
@@ -179,14 +186,21 @@ def option_value(option: str, words: Sequence[str]) -> str | None:
 
 
 def _search(
-    config: Any, *, out: str | None, time_budget_s: float | None, or_resume: bool, trust: bool, dry_run: bool
+    config: Any,
+    *,
+    out: str | None,
+    time_budget_s: float | None,
+    or_resume: bool,
+    trust: bool,
+    dry_run: bool,
+    no_estimate: bool,
 ) -> None:
     from archray.platform import api
     from archray.platform.engine.settings import TuneOptions
 
     tune_options = TuneOptions(time_budget_s=time_budget_s)
     if dry_run:
-        typer.echo(api.dry_run(config, out=out, or_resume=or_resume), nl=False)
+        typer.echo(api.dry_run(config, out=out, or_resume=or_resume, estimated=not no_estimate), nl=False)
         return
     result = api.begin_run(
         config,

@@ -174,6 +174,26 @@ def write_summary(folder: Folder, stages: Mapping[str, str], describe: Describe,
     RunRecord(folder, stages, describe).write(state, reason)
 
 
+@dataclass(frozen=True)
+class Work:
+    """Amount of work of a stage whose items are equal: training runs, or architectures to score.
+
+    Attributes:
+        text: the amount in words.
+        items: number of items.
+        unit: settings of an item, from which `estimate` measures its time.
+        epochs: epochs of training of an item.
+    """
+
+    text: str
+    items: int
+    unit: Any
+    epochs: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+
 ReadsT = TypeVar(
     "ReadsT", bound=SearchConfig, contravariant=True
 )  # a stage that reads fewer options works for more methods
@@ -238,7 +258,7 @@ class Stage(ABC, Generic[ReadsT]):
     depends: Callable[[Context[ReadsT]], Mapping[str, Any]] = lambda context: {}  # inputs from other stages
     needs_ray: bool = True
     without_data: Callable[[ReadsT], bool] = lambda config: False  # whether it opens no data set
-    amount: Callable[[ReadsT], str] = lambda config: ""  # amount of its work, if the configuration defines it
+    amount: Callable[[ReadsT], str | Work] = lambda config: ""  # amount of its work, if the configuration defines it
     of_run: Callable[[Run[Any]], Mapping[str, str]] = lambda run: {}  # checksums of its files outside its folder
 
     def inputs(self, context: Context[ReadsT]) -> dict[str, Any]:

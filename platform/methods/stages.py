@@ -22,7 +22,7 @@ from archray.platform.engine.run_costs import (
     with_decisions,
 )
 from archray.platform.engine.settings import all_forms, candidates
-from archray.platform.engine.stage import Context, WorkStage
+from archray.platform.engine.stage import Context, Work, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.config import FinalConfig, PooledConfig, TrainedSearchConfig, file_role
@@ -61,11 +61,13 @@ def _score(context: Context[PooledConfig], folder: Folder) -> None:
         folder.write_parquet(POOL, with_costs(context, folder.read_parquet(POOL)))
 
 
-def _amount(config: PooledConfig) -> str:
+def _amount(config: PooledConfig) -> str | Work:
     pool = config.pool
     if pool.table is not None:
         return f"none: scores are read from {pool.table}"
-    return "all canonical architectures of the space" if pool.size is None else count(pool.size, "architecture")
+    if pool.size is None:
+        return "all canonical architectures of the space"
+    return Work(count(pool.size, "architecture"), pool.size, config.scored)
 
 
 POOL_STAGE = WorkStage[PooledConfig](
@@ -80,9 +82,10 @@ POOL_STAGE = WorkStage[PooledConfig](
 ACCURACY = "validation_accuracy"
 
 
-def training_amount(number: int, training: SGDSettings, one: str = "training run") -> str:
+def training_amount(number: int, training: SGDSettings, one: str = "training run") -> Work:
     """Returns the amount of work of a stage: `8 training runs of 4 epochs`. one: the noun to count."""
-    return f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
+    text = f"{count(number, one)} of {count(training.epochs, 'epoch')}" if number else "none"
+    return Work(text, number, training, training.epochs)
 
 
 def best_result(results: Sequence[Result]) -> Result | None:
@@ -119,7 +122,7 @@ def final_stage(
     *,
     reads: Sequence[str],
     trials: Callable[..., TrialPlan],
-    amount: Callable[[Any], str],
+    amount: Callable[[Any], str | Work],
     write: Write = _write_network,
 ) -> TuneStage[FinalConfig]:
     """The stage that trains the best architecture with each final seed.
@@ -297,12 +300,10 @@ def _write_best(context: Context[TrainedSearchConfig], folder: Folder, run: Tune
     context.say(f"the result is {result['architecture']}, {origin}: it has the best {value}")
 
 
-def _comparison_amount(config: TrainedSearchConfig) -> str:
+def _comparison_amount(config: TrainedSearchConfig) -> Work:
     whole = small_space(config, config.space)
-    if whole is None:
-        return training_amount(config.baseline, config.final)
-    number = len(whole) - 1
-    return f"all other architectures of the space, {training_amount(number, config.final)}" if number else "none"
+    work = training_amount(config.baseline if whole is None else len(whole) - 1, config.final)
+    return work if whole is None else replace(work, text=f"all other architectures of the space: {work.text}")
 
 
 BASELINE_STAGE = replace(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -128,10 +130,12 @@ def test_a_dry_run_counts_trials_and_epochs_of_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = printed("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run")
+    text = printed("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run", "--no-estimate")
     assert "score architectures without training: 20 architectures\n" in text
     assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
+    assert "# Training: 6 runs with 9 epochs: search 3 (33%), final 2 (22%), baseline 4 (44%).\n" in text
+    assert "stimate" not in text
     assert re.search(r"the run archray-runs/hnas-\d{8}-\d{6}", text)
     assert list(tmp_path.iterdir()) == []
 
@@ -144,6 +148,49 @@ def test_a_dry_run_counts_the_members_that_are_trained(name: str, trained: int, 
         r"^#   \d+\. final +.*: (.*)$", dry_run(make_config(name, "smoke", None, {}), out=tmp_path / "run"), re.M
     )
     assert text_of_plan == f"{count(trained, 'training run')} of 2 epochs"
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "others"),
+    [
+        ("hnas", ["pool", "search", "final", "baseline"], ["report"]),
+        ("gaea-darts", ["search", "selection", "final", "baseline"], ["report"]),
+        ("nesbs", ["supernet", "final"], ["posterior", "search", "baseline", "report"]),
+    ],
+)
+def test_a_dry_run_estimates_the_time_without_ray(
+    name: str, measured: list[str], others: list[str], tmp_path: Path
+) -> None:
+    import ray  # as above
+
+    initialized, threads = ray.is_initialized(), torch.get_num_threads()
+    options = {"data__limit": 200, "repeats": 2}
+    text = dry_run(make_config(name, "smoke", None, options), out=tmp_path / "run", estimated=True)
+    text = " ".join(text.replace("\n# ", " ").split())
+    found = re.search(r"Estimate: about (\d+\.\d) minutes on .*CPU.* \((.*); per repeat\), with up to \d+ trial", text)
+    assert found is not None, text
+    stages = dict(part.rsplit(" ", 2)[:2] for part in found[2].split(", "))
+    assert list(stages) == measured and all(float(seconds) > 0 for seconds in stages.values())
+    assert float(found[1]) >= 2 * sum(map(float, stages.values())) / 60
+    assert f"Not included: {', '.join(others)}. " in text
+    assert ray.is_initialized() == initialized and torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"cluster__address": "10.0.0.1:6379"}, "the nodes of the cluster"),
+        ({"resources__cpus_per_trial": 1000}, "a trial does not fit on"),
+        ({"space": "table:rows.csv"}, "no stage trains or scores networks"),
+    ],
+)
+def test_a_dry_run_says_why_it_estimates_no_time(
+    options: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("architecture,validation_accuracy\na=1,0.5\na=2,0.6\na=3,0.7\na=4,0.8\n")
+    text = dry_run(make_config("random", "smoke", None, options), out=tmp_path / "run", estimated=True)
+    assert f"# No estimate: {reason}" in text
 
 
 def test_a_dry_run_rejects_the_same_input_as_a_search(tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ def test_a_search_without_a_method_uses_the_default(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = printed("search", *options, "--dry-run")
+    text = printed("search", *options, "--dry-run", "--no-estimate")
     assert "No method given: using rank-surrogate" in text
     assert re.sub(r"-\d+-\d+", "", text.partition("\n")[2]) == re.sub(
-        r"-\d+-\d+", "", printed("search", "rank-surrogate", *options, "--dry-run")
+        r"-\d+-\d+", "", printed("search", "rank-surrogate", *options, "--dry-run", "--no-estimate")
     )
     assert list(tmp_path.iterdir()) == []
 

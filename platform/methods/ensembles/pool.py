@@ -14,7 +14,7 @@ import pandas as pd
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.run_costs import searched_space
-from archray.platform.engine.stage import Context, WorkStage
+from archray.platform.engine.stage import Context, Work, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.ensembles.config import EvolvedNESConfig, NESConfig, OneArchitectureConfig, PooledConfig
@@ -107,7 +107,7 @@ def _stage(searcher: Callable[[Context[Any]], ArchraySearcher], *reads: str) -> 
             fixed=True,
         )
 
-    def amount(config: Any) -> str:
+    def amount(config: Any) -> str | Work:
         if "architecture" in reads and config.architecture is not None:
             return "none: architecture is set"
         return training_amount(config.pool, config.train)

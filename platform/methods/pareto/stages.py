@@ -1,7 +1,7 @@
 """Recipes of a search with several objectives: the Pareto front of its trials, and final training of its members."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from archray.files import Folder
 from archray.platform.engine.failed_trials import failed_trial
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.run_costs import has_costs, run_costs, with_costs
-from archray.platform.engine.stage import Context, Stage, WorkStage, file_digests
+from archray.platform.engine.stage import Context, Stage, Work, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import metrics_and_config
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -250,11 +250,11 @@ def _members_of_table(context: Context[Any], folder: Folder, table: Table) -> No
     context.say(f"{count(len(members), 'member')} looked up in the table")
 
 
-def _amount(config: SeveralObjectivesConfig) -> str:
+def _amount(config: SeveralObjectivesConfig) -> str | Work:
     if config.final_members == "all":
         return f"{training_amount(config.final_seeds, config.final)} for each member except the most accurate"
-    more = config.final_members - 1
-    return f"at most {training_amount(more * config.final_seeds, config.final)}" if more else "none"
+    more = training_amount((config.final_members - 1) * config.final_seeds, config.final)
+    return replace(more, text=f"at most {more}") if more.items else more
 
 
 MEMBERS_STAGE = or_look_up(

@@ -24,7 +24,7 @@ from archray.platform.engine.run_costs import (
     searched_space,
     with_costs,
 )
-from archray.platform.engine.stage import Context, Stage, file_digests
+from archray.platform.engine.stage import Context, Stage, Work, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods import searchers, stages
@@ -76,7 +76,7 @@ def or_look_up(stage: Stage[Any], look_up: LookUp, amount: Callable[[Any], str])
         amount: function that describes the amount of work for a table.
     """
 
-    def either(config: Any) -> str:
+    def either(config: Any) -> str | Work:
         return amount(config) if config.on_table else stage.amount(config)
 
     return OrLookUp(name=stage.name, title=stage.title, stage=stage, look_up=look_up, amount=either)

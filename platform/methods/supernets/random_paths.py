@@ -10,6 +10,7 @@ starting from the weights of the last round, and scores the candidates with thes
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from archray.errors import ArchrayError, InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import count_failures, device_of, score_in_shards
 from archray.platform.engine.run_costs import searched_space
-from archray.platform.engine.stage import Context
+from archray.platform.engine.stage import Context, Work
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -187,6 +188,11 @@ def best_of(scores: pd.DataFrame) -> dict[str, Any]:
     return {"architecture": best["architecture"], METRIC: float(best[METRIC]), "failure": None}
 
 
+def _supernets_and_samples(config: RandomSearchWSConfig) -> Work:
+    work = stages.supernets_amount(config)
+    return replace(work, text=f"{work}, then {count(config.samples, 'scored architecture')} per supernet")
+
+
 RS_WS_RECIPE = supernet_recipe(
     TuneStage(
         name="search",
@@ -195,9 +201,7 @@ RS_WS_RECIPE = supernet_recipe(
         plan=lambda context, tuned: stages.supernet_trials(context, metric=MIXTURE, reads_checkpoints=True),
         finish=_write_best,
         search=True,
-        amount=lambda config: (
-            f"{stages.supernets_amount(config)}, then {count(config.samples, 'scored architecture')} per supernet"
-        ),
+        amount=_supernets_and_samples,
     ),
 )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from archray.platform.engine.run_costs import (
     searched_space,
     with_costs,
 )
-from archray.platform.engine.stage import Context, Stage
+from archray.platform.engine.stage import Context, Stage, Work
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import failure_reasons, reasons
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -111,7 +112,7 @@ def supernet_trials(
     )
 
 
-def supernets_amount(config: SupernetSearchConfig) -> str:
+def supernets_amount(config: SupernetSearchConfig) -> Work:
     return training_amount(config.search_seeds, config.supernet.training, "supernet")
 
 
@@ -289,10 +290,11 @@ def selection_table(trials: pd.DataFrame, curves: pd.DataFrame, config: Supernet
     ).sort_values(SELECTION, ascending=False, kind="stable", ignore_index=True)
 
 
-def selection_amount(number: int, config: Any) -> str:
+def selection_amount(number: int, config: Any) -> Work:
     """The amount of work of a selection among `number` architectures."""
     epochs, keep = count(config.selection.epoch, "epoch"), config.selection.keep
-    return f"at most {training_amount(number, config.final)}; only the best {keep} continue after {epochs}"
+    work = training_amount(number, config.final)
+    return replace(work, text=f"at most {work}; only the best {keep} continue after {epochs}")
 
 
 SELECTION_STAGE = TuneStage[SupernetSearchConfig](
