@@ -85,7 +85,9 @@ class RunResult:
         if summary.repeats:
             return over_repeats(path, [cls.of(repeat, trust=trust) for repeat in summary.repeats], summary.result)
         result = summary.result
-        values: dict[str, Any] = {key: result.get(key) for key in ("architecture", "test_accuracy", *DECIDING, "parameters")}
+        values: dict[str, Any] = {
+            key: result.get(key) for key in ("architecture", "test_accuracy", *DECIDING, "parameters")
+        }
         return cls(
             path,
             **values,

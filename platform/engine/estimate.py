@@ -65,8 +65,9 @@ def estimate(config: SearchConfig, stages: Sequence[Stage[Any]]) -> str:
     parts = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items())
     return (
         f"Estimate: about {total / 60:.1f} minutes on {place} ({parts}{'; per repeat' if config.repeats > 1 else ''}), "
-        f"with up to {count(slots, 'trial')} at a time. It is rough: measured now on {count(BATCHES, 'batch', 'batches')} of "
-        f"{count(NETWORKS, 'random network')}, plus typical times of Ray. Not included: {', '.join(excluded)}."
+        f"with up to {count(slots, 'trial')} at a time. It is rough: measured now on "
+        f"{count(BATCHES, 'batch', 'batches')} of {count(NETWORKS, 'random network')}, plus "
+        f"typical times of Ray. Not included: {', '.join(excluded)}."
     )
 
 

@@ -130,7 +130,9 @@ def test_a_dry_run_counts_trials_and_epochs_of_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = printed("search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run", "--no-estimate")
+    text = printed(
+        "search", "hnas", "--preset", "smoke", "--repeats", "2", "--pool-size", "20", "--dry-run", "--no-estimate"
+    )
     assert "score architectures without training: 20 architectures\n" in text
     assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
