@@ -96,6 +96,12 @@ class RunFolderError(ArchrayError):
     """A run folder that already exists, is not a run, or belongs to other versions."""
 
 
+REWRITE = (
+    "write it again: 'archray resume RUN' rewrites the missing or damaged files of a run, and 'archray export' writes "
+    "a model"
+)
+
+
 class DamagedFile(RunFolderError):
     """A file of a run or an export that cannot be read: incomplete, empty, or changed.
 
@@ -107,13 +113,17 @@ class DamagedFile(RunFolderError):
     reason = ""
 
     @classmethod
-    def at(cls, place: str, why: object) -> Self:
-        """Returns the error for the file at `place`. why: the problem in words, or the error that reading it raised."""
+    def at(cls, place: str, why: object, advice: str = REWRITE) -> Self:
+        """Returns the error for the file at `place`.
+
+        Args:
+            why: the problem in words, or the error that reading it raised.
+            advice: what the user does without a copy of the file.
+        """
         reason = " ".join(f"{type(why).__name__}: {why}".split()) if isinstance(why, Exception) else str(why)
         error = cls(
             f"Expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
-            "write it again: 'archray resume RUN' rewrites the missing or damaged files of a run, and 'archray export' "
-            "writes a model."
+            f"{advice}."
         )
         error.reason = reason[:200]
         return error

@@ -27,15 +27,14 @@ from archray.cluster.ray_compat import (
     TUNER_FILE,
     tune_config_of,
 )
-from archray.errors import IncompatibleRay, tested_versions
+from archray.errors import IncompatibleRay
 from archray.files import Folder
 from archray.line_writer import LineWriter
 from archray.platform.engine.failed_trials import failed_trials
 from archray.platform.engine.result_log import result_line, saved_results
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import REPEAT, RESULTS, SNAPSHOT
-from archray.platform.run.tune_snapshot import Event, is_experiment_state, read_kept, updated
-from archray.plurals import count
+from archray.platform.run.tune_snapshot import Event, is_experiment_state, lost_state, read_kept, updated
 from archray.searchers.base import ArchraySearcher
 from archray.searchers.drive_searcher import replay, replay_calls
 from archray.searchers.ledger import TuneTrial
@@ -220,20 +219,33 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
         folder: folder of a Tune experiment, which may have been moved.
 
     Returns: whether there is a state to restore.
-    Raises: IncompatibleRay if there are results without a state; the errors of `brought_up`.
+    Raises: DamagedFile if there are results without a state; the errors of `brought_up`.
     """
     states, events = read_kept(folder)
-    if not folder.exists(TUNER_FILE) or not any(map(is_experiment_state, states)):
-        if results := (folder / RESULTS).files():
-            missing = TUNER_FILE if any(map(is_experiment_state, states)) else f"experiment_state-*.json in {SNAPSHOT}"
-            problem = f"Expected {missing} with the results of {count(len(results), 'trial')} in {folder}, got none. "
-            advice = f"archray does not retrain these trials. To retrain them, delete {folder} and resume the run"
-            raise IncompatibleRay(tested_versions(problem + advice))
+    saved = {SNAPSHOT: any(map(is_experiment_state, states)), TUNER_FILE: folder.exists(TUNER_FILE)}
+    if not all(saved.values()):
+        if (folder / RESULTS).files():  # archray does not repeat these trials without a word
+            name = next(name for name in saved if not saved[name])
+            raise lost_state(
+                folder, name, "it lacks the state of the trials" if folder.exists(name) else "it is missing"
+            )
         return False
-    states, events = relocate({**states, TUNER_FILE: folder.read_bytes(TUNER_FILE)}, events, folder)
+    states, events = relocate({**states, TUNER_FILE: _tuner(folder)}, events, folder)
     kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     _write(folder, kept, events)
     return True
+
+
+def _tuner(folder: Folder) -> bytes:
+    """Reads TUNER_FILE. Raises: DamagedFile if it is not a complete pickle; IncompatibleRay."""
+    content = folder.read_bytes(TUNER_FILE)
+    try:
+        tune_config_of(content)
+    except (ImportError, IncompatibleRay):  # a missing module, or another version of Ray
+        raise
+    except Exception as error:  # of any kind: it is a pickle
+        raise lost_state(folder, TUNER_FILE, error) from error
+    return content
 
 
 def _write(folder: Folder, states: Mapping[str, bytes], events: Sequence[Event]) -> None:
@@ -267,7 +279,7 @@ def restore_experiment(folder: Folder, trainable: Any) -> None:
     experiment = max(filter(is_experiment_state, states))
     session = experiment.removeprefix(EXPERIMENT_STATE).removesuffix(".json")
     states = {name: state for name, state in states.items() if session in name}  # without sessions before a restore
-    states, events = relocate({**states, TUNER_FILE: folder.read_bytes(TUNER_FILE)}, events, folder, root_of=str)
+    states, events = relocate({**states, TUNER_FILE: _tuner(folder)}, events, folder, root_of=str)
     trials = [TuneTrial.read(*saved) for _, *saved in events]
     saved_trials = [json.loads(trial) for trial, _ in json.loads(states[experiment])["trial_data"]]
     statuses = {trial["trial_id"]: trial["status"] for trial in saved_trials}

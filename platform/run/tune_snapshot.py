@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from archray.cluster.ray_compat import EXPERIMENT_STATE
-from archray.errors import DamagedFile
+from archray.errors import DamagedFile, MissingFile, UnreadableFile
 from archray.files import Folder, plain_name
-from archray.platform.run.layout import JOURNAL, SNAPSHOT
+from archray.platform.run.layout import JOURNAL, RESULTS, SNAPSHOT
+from archray.plurals import count
 
 Event = Sequence[str]  # id of a trial, and its state in the two parts that Tune saves
 
@@ -51,7 +52,7 @@ def event_line(events: Sequence[Event]) -> bytes:
 def read_snapshot(folder: Folder) -> dict[str, bytes]:
     """Reads the state files of a Tune run's snapshot, sorted by name; empty without a snapshot."""
     archive = _snapshot(folder)
-    return {} if archive is None else _states(archive)
+    return {} if archive is None else _states(folder, archive)
 
 
 def read_kept(folder: Folder) -> tuple[dict[str, bytes], list[Event]]:
@@ -63,7 +64,7 @@ def read_kept(folder: Folder) -> tuple[dict[str, bytes], list[Event]]:
             lines = []
         now = _snapshot(folder)
         if now is not None and now.comment == archive.comment:  # else the active run has started a new journal
-            return _states(archive), [event for line in lines for event in line]
+            return _states(folder, archive), [event for line in lines for event in line]
     return {}, []
 
 
@@ -72,13 +73,35 @@ def _snapshot(folder: Folder) -> zipfile.ZipFile | None:
         return None
     try:
         return zipfile.ZipFile(io.BytesIO(folder.read_bytes(SNAPSHOT)))
-    except zipfile.BadZipFile as error:
-        raise DamagedFile.at(f"{folder}/{SNAPSHOT}", error) from error
+    except UnreadableFile:
+        raise
+    except (zipfile.BadZipFile, DamagedFile) as error:
+        raise lost_state(folder, SNAPSHOT, error) from error
 
 
-def _states(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """Returns the contents by name. Raises: RunFolderError for a name that is a path."""
-    return {plain_name(name): archive.read(name) for name in sorted(archive.namelist())}
+def _states(folder: Folder, archive: zipfile.ZipFile) -> dict[str, bytes]:
+    """Returns the contents by name. Raises: RunFolderError for a name that is a path; DamagedFile."""
+    names = [plain_name(name) for name in sorted(archive.namelist())]
+    try:
+        return {name: archive.read(name) for name in names}
+    except Exception as error:  # a wrong checksum, or a header that only a damaged file has
+        raise lost_state(folder, SNAPSHOT, error) from error
+
+
+def lost_state(folder: Folder, name: str, why: object) -> DamagedFile:
+    """Builds the error for a file of a Tune run without which its trials cannot continue.
+
+    Args:
+        folder: folder of the Tune run.
+        why: as in `DamagedFile.at`.
+    """
+    trials = count(len((folder / RESULTS).files()), "trial")
+    advice = (
+        f"delete the folder {folder} and repeat the command: archray then runs the {trials} of this folder again, and "
+        "keeps everything else"
+    )
+    error = DamagedFile if folder.exists(name) else MissingFile
+    return error.at(f"{folder}/{name}", why.reason if isinstance(why, DamagedFile) else why, advice)
 
 
 def is_experiment_state(name: str) -> bool:

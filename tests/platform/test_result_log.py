@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from ray import tune
 from ray.tune.callback import CallbackList
 from ray.tune.experiment import Trial
 
-from archray.cluster.ray_compat import TRIAL_STATES
-from archray.errors import IncompatibleRay
+from archray.cluster.ray_compat import TRIAL_STATES, TUNE_CONFIG
+from archray.errors import DamagedFile, IncompatibleRay
 from archray.files import Folder
 from archray.line_writer import LineWriter
 from archray.platform.engine.restore import restore_state
@@ -38,6 +39,7 @@ FILES_KEPT = {
     "searcher-state-1.pkl": b"1",
 }
 
+TUNER = pickle.dumps({TUNE_CONFIG: tune.TuneConfig()})
 TuneController = TRIAL_STATES.owner()
 PLAN = TrialPlan(trainable=tune.Trainable, settings={}, metric="score", mode="max", total=1)
 
@@ -47,7 +49,8 @@ def experiment(tmp_path: Path) -> Folder:
     """The folder of a Tune run whose driver was killed in its second session, while Tune copied its first state."""
     folder = Folder(tmp_path)
     write_snapshot(folder, FILES_KEPT)
-    for name in ("tuner.pkl", "experiment_state-1.json", "experiment_state-2.json", "searcher-state-2.pkl"):
+    folder.write_bytes("tuner.pkl", TUNER)
+    for name in ("experiment_state-1.json", "experiment_state-2.json", "searcher-state-2.pkl"):
         folder.write_bytes(name, b"")
     return folder
 
@@ -56,7 +59,7 @@ def test_a_restored_state_is_that_of_one_moment(experiment: Folder) -> None:
     assert restore_state(experiment, PLAN)
     assert {name: experiment.read_bytes(name) for name in experiment.files()} == {
         **FILES_KEPT,
-        "tuner.pkl": b"",
+        "tuner.pkl": TUNER,
         SNAPSHOT: experiment.read_bytes(SNAPSHOT),
     }
 
@@ -73,7 +76,7 @@ def test_without_a_snapshot_nothing_is_restored(tmp_path: Path) -> None:
     ("name", "renamed"), [("experiment_state-1.json", "state_of_trials-1.json"), ("tuner.pkl", "tuner.json")]
 )
 def test_results_without_a_state_are_not_trained_again(tmp_path: Path, name: str, renamed: str) -> None:
-    """A later version of Ray may rename a state file. A run without results has nothing to lose."""
+    """A run without results has nothing to lose."""
     folder = Folder(tmp_path)
     names = {file: renamed if file == name else file for file in (*FILES_KEPT, "tuner.pkl")}
     write_snapshot(folder, {names[file]: state for file, state in FILES_KEPT.items()})
@@ -81,7 +84,46 @@ def test_results_without_a_state_are_not_trained_again(tmp_path: Path, name: str
     assert not restore_state(folder, PLAN)
     with LineWriter() as writer:
         writer.append(folder / RESULTS, "a.jsonl", b"{}")
-    with pytest.raises(IncompatibleRay, match=r"2\.60"):
+    with pytest.raises(DamagedFile, match=rf"delete the folder {tmp_path} .* runs the 1 trial of this folder again"):
+        restore_state(folder, PLAN)
+
+
+def torn(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def changed(content: bytes) -> bytes:
+    """Changes a byte of the first state in a snapshot."""
+    start = content.index(FILES_KEPT["experiment_state-1.json"])
+    return content[:start] + b"x" + content[start + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        (SNAPSHOT, torn),
+        (SNAPSHOT, lambda content: b""),
+        (SNAPSHOT, changed),
+        (SNAPSHOT, None),
+        ("tuner.pkl", torn),
+        ("tuner.pkl", lambda content: b""),
+        ("tuner.pkl", lambda content: b"of another program"),
+        ("tuner.pkl", None),
+    ],
+)
+def test_a_damaged_state_is_named_with_the_folder_to_delete(
+    name: str, damage: Callable[[bytes], bytes] | None, tmp_path: Path
+) -> None:
+    folder = Folder(tmp_path)
+    write_snapshot(folder, FILES_KEPT)
+    folder.write_bytes("tuner.pkl", TUNER)
+    with LineWriter() as writer:
+        writer.append(folder / RESULTS, "a.jsonl", b"{}")
+    if damage is None:
+        folder.delete(name)
+    else:
+        folder.write_bytes(name, damage(folder.read_bytes(name)))
+    with pytest.raises(DamagedFile, match=rf"Expected {tmp_path}/{name} .* delete the folder {tmp_path} and repeat"):
         restore_state(folder, PLAN)
 
 

@@ -12,6 +12,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.search_generator import SearchGenerator
 
+from archray.cluster.ray_compat import TUNE_CONFIG
 from archray.files import Folder
 from archray.line_writer import LineWriter
 from archray.platform.engine.restore import restore_state
@@ -53,7 +54,7 @@ def write_state(algorithm: Any, trials: list[Trial], folder: Path) -> dict[str, 
 def folder(tmp_path: Path) -> Folder:
     """The folder of a Tune run."""
     folder = Folder(tmp_path / "run")
-    folder.write_bytes("tuner.pkl", b"")
+    folder.write_bytes("tuner.pkl", cloudpickle.dumps({TUNE_CONFIG: tune.TuneConfig()}))
     (tmp_path / "staged").mkdir()
     return folder
 
