@@ -21,7 +21,7 @@ from archray.platform.models.rebuilt_model import FEATURE_MAP, MODEL_CARD, space
 from archray.platform.run.layout import MANIFEST
 from archray.platform.run.trust import SIGNATURE, is_own, reject_code
 from archray.settings import LARGEST
-from archray.trainables.data.image_folder import SUFFIXES
+from archray.trainables.data.image_folder import SUFFIXES, image_files
 from archray.trainables.data.image_form import ImageForm
 
 BATCH = 256  # images per forward pass
@@ -172,7 +172,7 @@ def _files(images: Any) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        inside = sorted(map(Path, image_files(path)))
         if not inside:
             raise InvalidInput(f"expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none")
         files += inside

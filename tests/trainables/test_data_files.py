@@ -12,7 +12,7 @@ from torchvision.datasets import CIFAR10, CIFAR100
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data import DataSettings, check_data, load_data, save_arrays
-from archray.trainables.data.load import file_checksums
+from archray.trainables.data.load import file_checksums, read_data
 from archray.trainables.data.sources import CIFAR
 
 RNG = np.random.default_rng(0)
@@ -199,6 +199,40 @@ def test_a_folder_of_one_image_per_class(tmp_path):
     for label in ("cat", "dog"):
         write_image(tmp_path / label / "1.png", 3)
     with pytest.raises(InvalidInput, match="expected several images of each class"):
+        check_data(DataSettings(name=f"folder:{tmp_path}"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "imagefolder-stream"])
+def test_links_are_followed_without_loops_and_other_folders_are_ignored(tmp_path, kind):
+    root, elsewhere = tmp_path / "set", tmp_path / "elsewhere"
+    for place in ("a", "a/__MACOSX", "a/deep", "a/deep/.thumbnails", "b", "__MACOSX", ".cache"):
+        for number in range(10):
+            write_image(root / place / f"{number}.png", 3)
+    for number in range(10):
+        write_image(elsewhere / "c" / f"{number}.png", 3)
+        write_image(elsewhere / "more" / f"{number}.png", 3)
+    (root / "c").symlink_to(elsewhere / "c")  # a class elsewhere
+    (root / "b" / "more").symlink_to("../../elsewhere/more")  # images elsewhere
+    (root / "all").symlink_to(root)
+    (root / "a" / "parent").symlink_to("..")
+    (root / "a" / "deep" / "self").symlink_to(root / "a" / "deep")
+    (elsewhere / "c" / "parent").symlink_to("..")
+    (elsewhere / "c" / "set").symlink_to(root)
+    (elsewhere / "more" / "b").symlink_to(root / "b")
+    (root / "b" / "again").symlink_to("more")
+    settings = DataSettings(name=f"{kind}:{root}")
+    check_data(settings)
+    dataset = read_data(settings)
+    assert dataset.classes == ("a", "b", "c")
+    counts = sum(np.bincount(part.labels, minlength=3) for part in parts(dataset))
+    assert counts.tolist() == [20, 20, 10]
+
+
+def test_a_folder_of_links_to_itself_has_no_images(tmp_path):
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "up").symlink_to(tmp_path)
+    with pytest.raises(DataNotFound, match="expected images"):
         check_data(DataSettings(name=f"folder:{tmp_path}"))
 
 

@@ -21,6 +21,7 @@ from archray.trainables.data.settings import DataSettings
 IMAGE_SIZE = 32
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 PART_FOLDERS = {"train": "train", **dict.fromkeys(("val", "valid", "validation"), "validation"), "test": "test"}
+IGNORED = {"__MACOSX"}  # folders that archives contain in addition to the data
 FORM = "PATH/train/CLASS/IMAGE (val/ and test/ next to train/ are optional) or PATH/CLASS/IMAGE"
 
 
@@ -88,12 +89,13 @@ def part_folders(path: Path) -> dict[str, Path]:
 
 
 def classes_of(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    """Returns the sorted names of the class folders."""
+    return next(_walk(folder), ("", [], []))[1]
 
 
 def _count(folder: Path) -> int:
     """Returns the number of images in a folder and its subfolders, at most 2."""
-    images = (file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+    images = (file for _, _, files in _walk(folder) for file in files if _is_image(file))
     return len(list(islice(images, 2)))
 
 
@@ -103,7 +105,7 @@ def _read_part(folder: Path, size: int, classes: Sequence[str]) -> Part:
     images: list[npt.NDArray[np.uint8]] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        files = list(_image_files(folder / name))
+        files = list(image_files(folder / name))
         images += map(form.read, files)
         labels += [label] * len(files)
     return np.stack(images).transpose(0, 3, 1, 2), np.array(labels, dtype=np.int64)
@@ -114,15 +116,37 @@ def _names(root: Path, folder: Path, classes: Sequence[str]) -> Part:
     names: list[bytes] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        of_class = sorted(os.fsencode(os.path.relpath(file, root)) for file in _image_files(folder / name))
+        of_class = sorted(os.fsencode(os.path.relpath(file, root)) for file in image_files(folder / name))
         names += of_class
         labels += [label] * len(of_class)
     return np.array(names), np.array(labels, dtype=np.int64)
 
 
-def _image_files(folder: Path) -> Iterator[str]:
+def image_files(folder: Path) -> Iterator[str]:
     """Yields the images in a folder and its subfolders, in the order of torchvision's `ImageFolder`."""
-    for place, _, files in sorted(os.walk(folder, followlinks=True)):
+    for place, _, files in sorted(_walk(folder)):
         for file in sorted(files):
-            if os.path.splitext(file)[1].lower() in SUFFIXES:
+            if _is_image(file):
                 yield os.path.join(place, file)
+
+
+def _is_image(file: str) -> bool:
+    return os.path.splitext(file)[1].lower() in SUFFIXES
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Like `os.walk`, through symbolic links, without hidden folders and `IGNORED`.
+
+    A link to a folder that contains the link, by its name or its real place, would be a loop. Such links are left out,
+    and each other folder is visited once.
+    """
+    visited = {os.path.realpath(place) for place in (folder, *folder.absolute().parents)}
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real, kept = Path(os.path.realpath(place)), []
+        for name in sorted(folders):
+            target = os.path.realpath(os.path.join(place, name))
+            if not (name.startswith(".") or name in IGNORED or target in visited or real.is_relative_to(target)):
+                visited.add(target)
+                kept.append(name)
+        folders[:] = kept
+        yield place, kept, files
