@@ -63,7 +63,7 @@ def undescribed_names(run: Path) -> list[str]:
         if (
             "/tune-" not in name
             and "/shards/" not in name
-            and not name.startswith(("model/", "final/model/", "members/model-"))
+            and not name.startswith(("model/", "final/model/", "baseline/model/", "members/model-"))
         ):
             missing += [f"{name}: {key}" for key in sorted(keys(file)) if not is_described(key, known)]
     return missing
