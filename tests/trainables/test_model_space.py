@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from archray import Choice, Edges, ModelSpace, Repeat, Width
 from archray.errors import InvalidArchitecture, InvalidInput
@@ -240,9 +241,49 @@ class Scale(nn.Module):
         return x * self.gain
 
 
+def tied(in_channels, num_classes):
+    first, second = nn.Conv2d(in_channels, W, 3), nn.ModuleList([nn.Conv2d(W, W, 1), nn.Conv2d(W, W, 1)])
+    second[1].weight = second[0].weight
+    return nn.Sequential(first, *second, *head(W, num_classes))
+
+
+def tied_to_a_fixed_layer(in_channels, num_classes):
+    fixed = nn.Conv2d(8, 8, 1)
+    return nn.Sequential(nn.Conv2d(in_channels, 8, 3), fixed, resized(tie(nn.Conv2d(8, 8, 1), fixed), out_channels=W))
+
+
+def tie(layer, other):
+    layer.weight = other.weight
+    return layer
+
+
+def hooked():
+    with pytest.warns(FutureWarning):
+        return nn.utils.weight_norm(nn.Conv2d(8, W, 1))
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
     [
+        (
+            tied,
+            r"Width 'w': .* a weight of its own in Conv2d \(1\), got one parameter for 1\.weight, 2\.weight\. ",
+        ),
+        (tied_to_a_fixed_layer, r"Width 'w': .* in Conv2d \(2\), got one parameter for 1\.weight, 2\.weight\. "),
+        *(
+            (model_of(make()), r"Width 'w': Expected a parameter as weight of .*Conv2d \(1\), got one that is computed")
+            for make in (
+                lambda: parametrizations.weight_norm(nn.Conv2d(8, W, 1)),
+                lambda: parametrizations.spectral_norm(nn.Conv2d(8, W, 1)),
+                hooked,
+                lambda: nn.utils.spectral_norm(nn.Conv2d(8, W, 1)),
+            )
+        ),
+        (
+            model_of(nn.LazyConv2d(8, 3)),
+            r"Expected parameters of fixed shapes from .*, got those of LazyConv2d \(1\)\. Specify",
+        ),
+        (model_of(nn.Conv2d(8, 8, 3), nn.LazyBatchNorm2d()), r"got those of LazyBatchNorm2d \(2\)"),
         (model_of(nn.ReLU()), "Expected a model with choices .* got Sequential without any"),
         (model_of(SHARED, SHARED), r"Choice 'shared': Expected one place for each choice object, got 1 and 2"),
         (

@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from archray import Choice, Edges, ModelSpace, Repeat, Width
 from archray.errors import InvalidInput
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.nets import NetworkSettings, build
+from archray.trainables.nets.build_network import count_parameters
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.elastic import build_sliced
 from archray.trainables.supernets.mixing import as_leaves
@@ -295,6 +297,34 @@ def test_layers_that_cannot_be_masked_raise_an_error_that_names_the_width():
     ):
         build_supernet(ModelSpace(network), SMALL, **SHAPE, seed=0)
     build_sliced(ModelSpace(network), SMALL, **SHAPE, seed=0)
+
+
+# Modules and parameters in several places
+
+
+def sharing(in_channels, num_classes):
+    """A module with a width in two places, a parameter in two alternatives, and one after them; a parametrization."""
+    width = Width([4, 6, 8], name="width")
+    twice = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width))
+    first, second, third = (nn.Conv2d(8, 8, 3, padding=1) for _ in range(3))
+    second.weight = third.weight = first.weight
+    choice = Choice({"first": first, "second": nn.Sequential(second, nn.Tanh()), "twice": first}, name="tied")
+    normed = Choice({"norm": parametrizations.weight_norm(conv()), "skip": nn.Identity()}, name="normed")
+    return nn.Sequential(
+        nn.Conv2d(in_channels, width, 3), twice, nn.ReLU(), twice, nn.Conv2d(width, 8, 1), choice, third, normed,
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, num_classes),
+    )  # fmt: skip
+
+
+def test_shared_modules_and_parameters_stay_shared():
+    space = ModelSpace(sharing)
+    compare_paths(space, 12)
+    rng = np.random.default_rng(1)
+    architectures = [space.sample(rng) for _ in range(12)]
+    counted = [count_parameters(standalone_of(space, architecture)) for architecture in architectures]
+    assert space.parameter_counts(architectures, **SHAPE) == counted
+    network = standalone_of(space, ("6", "second", "skip"))
+    assert network[1] is network[3] and network[5][0].weight is network[6].weight
 
 
 # Modules that change their input in place

@@ -122,13 +122,36 @@ def check_layer(module: nn.Module, path: str) -> None:
                 f"Width {name}: Expected a normalization over the last dimension in {kind} ({path}), got "
                 f"{tuple(map(int, place.value))}. Normalize only the dimension with the width"
             )
+    own = own_tensors(module)
     for entry in slices_of(module):
+        if entry.tensor not in own:  # a parametrization, or a hook such as that of torch.nn.utils.weight_norm
+            raise InvalidInput(
+                f"Width {name}: Expected a parameter as {entry.tensor} of {kind} ({path}), got one that is computed "
+                "from others, as weight_norm does. Use a fixed size there, or remove the parametrization"
+            )
         size = getattr(module, entry.tensor).shape[entry.dimension]
         if size != int(entry.width):
             raise InvalidInput(
                 f"Width {name}: Expected the largest size, {int(entry.width)}, in dimension {entry.dimension} of the "
                 f"{entry.tensor} of {kind} ({path}), got {size}. Build the layer with the largest size of the width"
             )
+
+
+def check_sharing(modules: Mapping[str, nn.Module]) -> None:
+    """Raises: InvalidInput if modules share a tensor that one of them slices. modules: path -> module, each once."""
+    holders: dict[int, list[str]] = {}
+    for path, module in modules.items():
+        for name, tensor in own_tensors(module).items():
+            holders.setdefault(id(tensor), []).append(f"{path}.{name}".lstrip("."))
+    for path, module in modules.items():
+        for entry in slices_of(module):
+            shared = holders[id(getattr(module, entry.tensor))]
+            if len(shared) > 1:
+                names = ", ".join(map(repr, entry.width.decisions))
+                raise InvalidInput(
+                    f"Width {names}: Expected a {entry.tensor} of its own in {type(module).__name__} ({path}), got one "
+                    f"parameter for {', '.join(shared)}. Use a fixed size there, or one module in both places"
+                )
 
 
 def sizes_of(chosen: Chosen) -> dict[str, int]:
@@ -178,16 +201,18 @@ def resolve(module: nn.Module, chosen: Chosen) -> nn.Module:
 def standalone_state(model: nn.Module, chosen: Chosen) -> dict[str, Tensor]:
     """Returns the state of an architecture's standalone network from the weights of the model with choices."""
     sizes, state = sizes_of(chosen), {}
+    parts: dict[nn.Module, dict[str, Tensor]] = {}  # a module in two places has its tensors once
 
     def visit(module: nn.Module, prefix: str) -> None:
         if isinstance(module, ChoiceModule):
             for name, child in module.places(chosen[module.name]):
                 visit(child, f"{prefix}{name}." if name else prefix)
             return
-        tensors = own_tensors(module)
-        for entry in slices_of(module):
-            tensors[entry.tensor] = sliced(tensors[entry.tensor], entry, sizes)
-        state.update({f"{prefix}{key}": tensor for key, tensor in tensors.items()})
+        if module not in parts:
+            tensors = parts[module] = own_tensors(module)
+            for entry in slices_of(module):
+                tensors[entry.tensor] = sliced(tensors[entry.tensor], entry, sizes)
+        state.update({f"{prefix}{key}": tensor for key, tensor in parts[module].items()})
         for key, child in children_of(module):
             visit(child, f"{prefix}{key}.")
 

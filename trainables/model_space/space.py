@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from archray.errors import InvalidArchitecture, InvalidInput
 from archray.references import call_reference, source_name
@@ -17,6 +18,7 @@ from archray.trainables.model_space.networks import (
     BATCH_NORMS,
     Chosen,
     check_layer,
+    check_sharing,
     children_of,
     inherit,
     resolve,
@@ -180,10 +182,11 @@ class ModelSpace(Space):
             model = self.unresolved(**sizes)
         states = (standalone_state(model, self.chosen(architecture)) for architecture in architectures)
         buffers = {name.rpartition(".")[2] for name, _ in model.named_buffers()}  # such as running statistics
-        return [
-            sum(tensor.numel() for name, tensor in state.items() if name.rpartition(".")[2] not in buffers)
-            for state in states
-        ]
+        counted = (
+            {id(tensor): tensor for name, tensor in state.items() if name.rpartition(".")[2] not in buffers}
+            for state in states  # tensors in two places count once
+        )
+        return [sum(tensor.numel() for tensor in tensors.values()) for tensors in counted]
 
     def chosen(self, architecture: Architecture) -> dict[str, str]:
         """Returns decision -> choice. Raises: InvalidArchitecture for another number of choices."""
@@ -355,7 +358,14 @@ def _read(
             for key, child in children_of(module):
                 visit(child, f"{path}.{key}".lstrip("."), place)
 
+    for path, module in model.named_modules():
+        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
+            raise InvalidInput(
+                f"Expected parameters of fixed shapes from {name}, got those of {type(module).__name__} ({path}). "
+                "Specify the number of its inputs"
+            )
     visit(model, "", ())
+    check_sharing(dict(model.named_modules()))
     if not choices:
         raise InvalidInput(
             f"Expected a model with choices from {name}, got {type(model).__name__} without any. Add a Choice, Repeat, "

@@ -89,7 +89,8 @@ class WeightedModel(nn.Module):
             with self._with_widths(rows, sizes) as weights:
                 if not weights:
                     return self.model(images)
-                return functional_call(self.model, weights, (images,))
+                # A module in two places is named once; torch would not restore it if it also looked for ties.
+                return functional_call(self.model, weights, (images,), tie_weights=False)
         finally:
             for choice in choices:
                 choice.rows = None
