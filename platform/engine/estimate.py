@@ -63,11 +63,11 @@ def estimate(config: SearchConfig, stages: Sequence[Stage[Any]]) -> str:
     excluded = [stage.name for stage in stages if stage.name not in seconds]
     total = (RUN_SECONDS + sum(seconds.values())) * config.repeats
     parts = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items())
+    sample = f"{count(BATCHES, 'batch', 'batches')} of {count(NETWORKS, 'random network')}"
     return (
         f"Estimate: about {total / 60:.1f} minutes on {place} ({parts}{'; per repeat' if config.repeats > 1 else ''}), "
-        f"with up to {count(slots, 'trial')} at a time. It is rough: measured now on "
-        f"{count(BATCHES, 'batch', 'batches')} of {count(NETWORKS, 'random network')}, plus "
-        f"typical times of Ray. Not included: {', '.join(excluded)}."
+        f"with up to {count(slots, 'trial')} at a time. It is rough: measured now on {sample}, "
+        f"plus typical times of Ray. Not included: {', '.join(excluded)}."
     )
 
 
