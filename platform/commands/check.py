@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from archray.errors import ArchrayError, MissingExtra
+from archray.errors import ArchrayError, InvalidArchitecture, MissingExtra
 from archray.plurals import count
 
 if TYPE_CHECKING:
@@ -26,13 +26,17 @@ def check(
     channels: Annotated[int, typer.Option(help="Channels C of a built-in space's network.", min=1)] = 16,
     cells: Annotated[int, typer.Option(help="Cells N per stage of a built-in space's network.", min=1)] = 5,
 ) -> None:
-    """Check a space: its decisions, its size, ranges of parameters and FLOPs, and the methods that can search it."""
+    """Check a space: its decisions, its size, ranges of parameters and FLOPs, and the methods that can search it.
+
+    Sampled networks compute a forward pass. The exit code is 1 if one of them fails.
+    """
     # torch, which `archray --help` does not need
     import numpy as np
     import torch
 
     from archray.platform.methods.catalog import METHODS
-    from archray.trainables.costs.networks import costs_of
+    from archray.trainables.costs.registry import get_cost
+    from archray.trainables.nets.build_network import check_network
     from archray.trainables.nets.network_settings import NetworkSettings
     from archray.trainables.spaces import TableSpace, get_space
     from archray.trainables.spaces.constrained_space import even_architectures
@@ -45,6 +49,7 @@ def check(
         table.add_row(decision.name, ", ".join(decision.choices[:LISTED]) + more)
     console.print(table)
 
+    failures: list[str] = []
     reasons = {name: _reason(name, space, loaded) for name in METHODS}
     if loaded.kind == "network" and not isinstance(loaded, TableSpace):
         network = NetworkSettings(channels=channels, cells=cells)
@@ -53,19 +58,35 @@ def check(
         drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
         architectures = list(dict.fromkeys([*even_architectures(loaded), *drawn]))
         shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
-        costs = costs_of(loaded, architectures, ["parameters", "flops"], network=network, **shape)
-        for column in ("parameters", "flops"):
-            values = costs[column].dropna()
+        costs: dict[str, list[float]] = {"parameters": [], "flops": []}
+        for architecture in architectures:
+            try:
+                built = check_network(loaded, architecture, network, seed=0, **shape)
+            except InvalidArchitecture as error:
+                failures.append(str(error))
+                continue
+            for name, values in costs.items():
+                values.append(get_cost(name).function(built, (in_channels, image_size, image_size)))
+        for name, values in costs.items():
+            if values:
+                console.print(
+                    f"{name}: {min(values):,.0f} to {max(values):,.0f} in {count(len(values), 'sampled architecture')} "
+                    f"for images of {in_channels} x {image_size} x {image_size}"
+                )
+        if failures:
             console.print(
-                f"{column}: {values.min():,.0f} to {values.max():,.0f} in {count(len(values), 'sampled architecture')} "
-                f"for images of {in_channels} x {image_size} x {image_size}"
+                f"[bold]{len(failures)} of {count(len(architectures), 'sampled architecture')} cannot run.[/bold] The "
+                "first error:"
             )
+            console.print(failures[0], markup=False, soft_wrap=True)
     for note in loaded.notes:
         console.print(note, markup=False, soft_wrap=True)
     console.print("methods: " + ", ".join(name for name, reason in reasons.items() if reason is None))
     for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
         names = ", ".join(name for name, other in reasons.items() if other == reason)
         console.print(f"not {names}: {reason}", markup=False, soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)
 
 
 def _reason(name: str, space: str, loaded: "Space") -> str | None:

@@ -28,9 +28,9 @@ def space(repository):
     return f"{repository}/examples/own_model.py:network"
 
 
-def check(*arguments):
+def check(*arguments, exit_code=0):
     result = CliRunner().invoke(application(["check"]), ["check", *arguments], env={"COLUMNS": "400"})
-    assert result.exit_code == 0, result.exception
+    assert result.exit_code == exit_code, result.exception
     return result.output
 
 
@@ -47,6 +47,32 @@ def test_check_prints_decisions_sizes_and_methods(space):
     )
     assert "not nasi: Width 'width': Expected a method that trains or mixes widths" in printed
     assert "Width 'width': Supernets normalize by the statistics of the batch" in printed
+
+
+UNEQUAL = """
+from torch import nn
+from archray import Width
+
+class Sum(nn.Module):
+    def __init__(self, *widths):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(1, width, 1) for width in widths)
+
+    def forward(self, x):
+        return sum(conv(x) for conv in self.convs)
+
+def network(in_channels, num_classes):
+    widths = [Width([4, 8], name=name) for name in "ab"]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[0], num_classes)]
+    return nn.Sequential(Sum(*widths), *head)
+"""
+
+
+def test_check_counts_networks_that_cannot_run(tmp_path):
+    (tmp_path / "unequal.py").write_text(UNEQUAL)
+    printed = check(f"{tmp_path}/unequal.py:network", "--image-size", "8", "--in-channels", "1", exit_code=1)
+    assert "2 of 4 sampled architectures cannot run. The first error:\nSum (0): 'the network a=8|b=4 of " in printed
+    assert "parameters: 66 to 122 in 2 sampled architectures" in printed
 
 
 def test_check_serves_built_in_spaces():

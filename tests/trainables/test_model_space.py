@@ -17,7 +17,7 @@ from archray.platform.methods.configure import make_config
 from archray.trainables.data import DataSettings, load_images
 from archray.trainables.model_space.networks import inherit, standalone_state
 from archray.trainables.nets import NetworkSettings, build
-from archray.trainables.nets.build_network import check_build
+from archray.trainables.nets.build_network import check_build, check_network
 from archray.trainables.spaces import get_space
 from archray.trainables.supernets.elastic import build_sliced
 from archray.trainables.supernets.networks import build_supernet
@@ -357,6 +357,70 @@ def test_unequal_shapes_and_hidden_choices_raise_an_error_before_a_run(network, 
     data = load_images(DataSettings(name="digits", limit=20), device=torch.device("cpu"))
     with pytest.raises(InvalidInput, match=message):
         check_build(ModelSpace(network), NetworkSettings(), data, 0)
+
+
+class Product(nn.Module):
+    """Widths of two layers, whose outputs are multiplied, and a size that is read from a width."""
+
+    def __init__(self, first, second, size):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, first, 1), nn.Conv2d(8, second, 1)
+        self.gain = nn.Parameter(torch.ones(int(size), 1, 1))
+
+    def forward(self, x):
+        return self.first(x) * self.second(x) * self.gain
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (lambda: [nn.Conv2d(8, W, 1)], r"^Linear \(4\): 'the network w=4 of .*' failed .*: RuntimeError: "),
+        (
+            lambda: [Product(W, Width([4, 8], name="v"), 1), nn.Conv2d(W, 8, 1)],
+            r"^Product \(1\): 'the network w=4\|v=8 of ",
+        ),
+        (lambda: [nn.Sequential(Product(W, W, W)), nn.Conv2d(W, 8, 1)], r"^Product \(1\.0\): 'the network w=4 of "),
+        (
+            lambda: [nn.Conv2d(8, W, 1), nn.Unflatten(1, (int(W), 1)), nn.Flatten(1, 2)],
+            r"^Unflatten \(2\): 'the network w=4 ",
+        ),
+    ],
+)
+def test_a_network_that_cannot_run_raises_an_error_that_names_the_module(layers, message):
+    space = ModelSpace(lambda in_channels, num_classes: model_of(*layers())(in_channels, num_classes))
+    images = {"image_size": 8, **SHAPE}
+    space.check_model(torch.randn(2, 1, 8, 8), num_classes=10)  # with the largest widths
+    assert not check_network(space, space.extremes[1], NetworkSettings(), seed=0, **images).training
+    architecture = ("4", "8")[: len(space.decisions)]
+    with pytest.raises(InvalidArchitecture, match=message):
+        check_network(space, architecture, NetworkSettings(), seed=0, **images)
+
+
+def test_choices_that_change_between_calls_raise_an_error():
+    names, sizes = iter("abc"), iter([2, 3, 4, 2])
+
+    def renamed(in_channels, num_classes):
+        return model_of(Choice(convolutions(a=1, b=3), name=next(names)))(in_channels, num_classes)
+
+    def resized(in_channels, num_classes):
+        kernels = {str(number): 1 for number in range(next(sizes))}
+        return model_of(Choice(convolutions(**kernels), name="c"))(in_channels, num_classes)
+
+    for space, message in (
+        (ModelSpace(renamed), r"same choices .* got 'a' with a, b and then nowhere"),
+        (ModelSpace(resized), r"same choices .* got 'c' with 0, 1 and then with 0, 1, 2\. "),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            space.check_model(torch.randn(2, 1, 8, 8), num_classes=10)
+        with pytest.raises(InvalidInput, match="same choices"):
+            space.build(space.extremes[0], **SHAPE)
+        with pytest.raises(InvalidInput, match="same choices"):
+            ModelSpace(model_with_channels).unresolved(**SHAPE, channels=8)
+
+
+def model_with_channels(in_channels, num_classes, channels=4):
+    width = Width([channels, 2 * channels], name="w")
+    return nn.Sequential(nn.Conv2d(in_channels, width, 1), *head(width, num_classes))
 
 
 def test_a_reference_that_is_no_space_raises_an_error():

@@ -124,7 +124,7 @@ def test_networks_that_cannot_be_built_raise_an_error(tmp_path):
     ("name", "message"),
     [
         ("Lazy", r"parameters of fixed shapes .* got parameters of a lazy layer such as nn\.LazyLinear"),
-        ("Mismatched", r"'the network of Mismatched\.build for activation=.*' failed .*: RuntimeError: "),
+        ("Mismatched", r"Linear \(.*\): 'the network activation=.* of perceptron' failed .*: RuntimeError: "),
         ("Narrow", r"logits of shape \(2, 10\) .*, got the shape \(2, 3\)"),
         ("Leaving", r"'Leaving\.build' failed .*: SystemExit: 3"),
     ],

@@ -36,12 +36,13 @@ def widths_in(value: Any) -> Iterator[Width]:
 
 def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """Returns the direct submodules, also those that the module contains twice."""
-    return [(name, child) for name, child in module.named_modules(remove_duplicate=False) if name and "." not in name]
+    return [(name, child) for name, child in module._modules.items() if child is not None]
 
 
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Returns the state of a module itself, without its submodules; the tensors, not copies."""
-    return {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if "." not in name}
+    buffers = {name: x for name, x in module._buffers.items() if name not in module._non_persistent_buffers_set}
+    return {name: tensor for name, tensor in (module._parameters | buffers).items() if tensor is not None}
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)

@@ -27,6 +27,7 @@ from archray.trainables.model_space.networks import (
     width_places,
     widths_in,
 )
+from archray.trainables.nets.build_network import call_network
 from archray.trainables.spaces.space import Architecture, Decision, Space
 
 IMAGE_CHANNELS, CLASSES = 3, 10  # of the model from which the decisions are read; they do not depend on them
@@ -80,7 +81,7 @@ class ModelSpace(Space):
         self.name = name or f"{source_name(network.__module__)}:{network.__qualname__}"
         self._options = _option_names(network, self.name)
         with torch.device("meta"):
-            model = self.unresolved(in_channels=IMAGE_CHANNELS, num_classes=CLASSES)
+            model = self._called(1, in_channels=IMAGE_CHANNELS, num_classes=CLASSES)
         self.decisions, self._uses, self._kinds = _read(model, self.name)
         self._extremes = _extremes(model, self.decisions)
         normalized = [
@@ -115,8 +116,28 @@ class ModelSpace(Space):
             options: `in_channels`, `num_classes`, `channels`, `cells`. An option that the function does not take is
                 ignored.
 
-        Raises: InvalidInput if the function fails or does not return a module.
+        Raises: InvalidInput if the function fails, does not return a module, or returns one with other choices than in
+            an earlier call.
         """
+        model = self._called(partial, **options)
+        self._check_choices(model)
+        if weights is not None and not any(parameter.is_meta for parameter in model.parameters()):
+            inherit(model, weights)
+        return model
+
+    def _check_choices(self, model: nn.Module) -> None:
+        before, now = {decision.name: decision.choices for decision in self.decisions}, _choices_of(model)
+        if now == before:
+            return
+        name = next(name for name in before | now if now.get(name) != before.get(name))
+        calls = (f"with {', '.join(choices[name])}" if name in choices else "nowhere" for choices in (before, now))
+        raise InvalidInput(
+            f"Expected the same choices from every call of {self.name}, got {name!r} {' and then '.join(calls)}. "
+            "Create the modules at each call. Do not draw names and choices at random, and do not derive them from the "
+            "parameters of the function"
+        )
+
+    def _called(self, partial: int, **options: Any) -> nn.Module:
         taken = {name: value for name, value in options.items() if name in self._options}
         with partial_channels(partial):
             model = call_reference(self.name, self.network, **taken)
@@ -124,8 +145,6 @@ class ModelSpace(Space):
             raise InvalidInput(
                 f"Expected a torch.nn.Module from {self.name}, got {type(model).__name__}. Return the model"
             )
-        if weights is not None and not any(parameter.is_meta for parameter in model.parameters()):
-            inherit(model, weights)
         return model
 
     def build(
@@ -166,7 +185,7 @@ class ModelSpace(Space):
         """
         model = self.unresolved(in_channels=images.shape[1], num_classes=num_classes, **sizes).eval()
         with torch.no_grad():
-            logits = call_reference(f"the model of {self.name}", check_forward, model, images)
+            logits = call_network(f"the model of {self.name}", model, check_forward, model, images)
         if not isinstance(logits, Tensor) or logits.shape != (len(images), num_classes):
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise InvalidInput(
@@ -174,7 +193,7 @@ class ModelSpace(Space):
                 f"shape {tuple(images.shape)}, got {got}. Use in_channels and num_classes in the model"
             )
         with torch.no_grad():
-            call_reference(f"the model of {self.name}", check_in_place, model, images)
+            call_network(f"the model of {self.name}", model, check_in_place, model, images)
 
     def parameter_counts(self, architectures: Sequence[Architecture], **shape: int) -> list[int]:
         sizes: dict[str, Any] = shape
@@ -372,6 +391,18 @@ def _read(
             "Edges or Width of archray"
         )
     return tuple(Decision(decision, labels) for decision, labels in choices.items()), uses, kinds
+
+
+def _choices_of(model: nn.Module) -> dict[str, tuple[str, ...]]:
+    """Returns decision -> its choices, in any order."""
+    choices = {}
+    for module in model.modules():
+        if isinstance(module, ChoiceModule):
+            choices[module.name] = module.labels
+        for place in width_places(module):
+            for width in widths_in(place.value):
+                choices.update({name: tuple(map(str, sizes)) for name, sizes in width.decisions.items()})
+    return choices
 
 
 def _extremes(model: nn.Module, decisions: Sequence[Decision]) -> tuple[Architecture, Architecture]:

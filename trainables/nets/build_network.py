@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parameter import UninitializedParameter
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -114,6 +115,7 @@ def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: 
 
     Raises: InvalidArchitecture, of the first of `CHECKED` sampled architectures, if all fail.
     """
+    shape = {name: getattr(dataset, name) for name in ("in_channels", "image_size", "num_classes")}
     with restored_randomness(seed):
         images = torch.randn(2, dataset.in_channels, dataset.image_size, dataset.image_size)
         sizes = {"channels": network.channels, "cells": network.cells}
@@ -121,33 +123,74 @@ def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: 
     rng, errors = np.random.default_rng(seed), []
     for _ in range(CHECKED):
         try:
-            _check_network(space, space.sample(rng), network, dataset, seed)
+            check_network(space, space.sample(rng), network, seed=seed, **shape)
             return
         except InvalidArchitecture as error:
             errors.append(error)
     raise errors[0]
 
 
-def _check_network(
-    space: Space, architecture: Architecture, network: NetworkSettings, dataset: Dataset, seed: int
-) -> None:
-    channels, classes = dataset.in_channels, dataset.num_classes
-    module = build(space, architecture, network=network, in_channels=channels, num_classes=classes, seed=seed).eval()
-    name = f"the network of {type(space).__name__}.build for {space.encode(architecture)}"
+def check_network(
+    space: Space,
+    architecture: Architecture,
+    network: NetworkSettings,
+    *,
+    in_channels: int,
+    image_size: int,
+    num_classes: int,
+    seed: int,
+) -> nn.Module:
+    """Builds a network, and computes its forward pass on two black images. Returns it in evaluation mode.
+
+    Raises: InvalidArchitecture if one of them fails, or the logits have another shape than (2, num_classes).
+    """
+    shape: dict[str, Any] = {"in_channels": in_channels, "num_classes": num_classes}
+    module = build(space, architecture, network=network, **shape, seed=seed).eval()
+    name = f"the network {space.encode(architecture)} of {space.name}"
     if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         raise InvalidArchitecture(
             f"expected parameters of fixed shapes in {name}, got parameters of a lazy layer such as nn.LazyLinear; "
             "specify the number of its inputs"
         )
-    images = torch.zeros(2, channels, dataset.image_size, dataset.image_size)
+    images = torch.zeros(2, in_channels, image_size, image_size)
     with torch.no_grad():
-        logits = call_reference(name, module, images, raises=InvalidArchitecture)
-    if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
+        logits = call_network(name, module, module, images, raises=InvalidArchitecture)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, num_classes):
         got = f"the shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InvalidArchitecture(
-            f"expected logits of shape (2, {classes}) from {name} for images of shape {tuple(images.shape)}, "
+            f"expected logits of shape (2, {num_classes}) from {name} for images of shape {tuple(images.shape)}, "
             f"got {got}; correct its forward method"
         )
+    return module
+
+
+def call_network(
+    reference: str,
+    network: nn.Module,
+    function: Callable[..., Any],
+    *arguments: Any,
+    raises: type[Exception] = InvalidInput,
+) -> Any:
+    """Calls a function that computes passes of a user's network, as `call_reference`. An error names the module."""
+    paths, running = {module: path for path, module in network.named_modules()}, list[str]()
+
+    def enter(module: nn.Module, inputs: Any) -> None:
+        running.append(f"{type(module).__name__} ({paths[module]})" if paths.get(module) else "")
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        running.pop()
+
+    hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+    try:
+        return call_reference(reference, function, *arguments, raises=raises)
+    except raises as error:
+        place = next((name for name in reversed(running) if name), None)
+        if place is None or error.__cause__ is None:  # an error of archray names the choice
+            raise
+        raise raises(f"{place}: {error}") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def network_options(
