@@ -14,6 +14,7 @@ from typing import Any
 from archray.errors import ArchrayError, InvalidInput, UnknownName, is_out_of_memory
 from archray.file_modules import add_package, code_files, module_stem
 from archray.files import local_path
+from archray.objects import PLACE, object_file
 
 # Installed packages, the standard library and the import machinery: the cause of an error there is the calling line.
 INSTALLED = (*{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<")
@@ -33,6 +34,14 @@ def split_reference(reference: str) -> tuple[str, str]:
     return place, attribute
 
 
+def reference_file(reference: str) -> Path | None:
+    """Returns the file of `path.py:attribute`, or of an object of this process (see `objects`); None for a module."""
+    place, attribute = split_reference(reference)
+    if place == PLACE and (file := object_file(attribute)) is not None:
+        return file
+    return Path(place) if place.endswith(".py") else None
+
+
 def load_reference(reference: str) -> Any:
     """Loads the object that `module:attribute` or `path.py:attribute` names.
 
@@ -48,8 +57,8 @@ def load_reference(reference: str) -> Any:
         ```
     """
     place, attribute = split_reference(reference)
-    if place.endswith(".py"):
-        module = _import_file(Path(place), reference)
+    if (file := reference_file(reference)) is not None:
+        module = _import_file(file, reference)
     else:
         try:
             module = importlib.import_module(place)
@@ -96,8 +105,8 @@ def worker_reference(reference: str) -> str:
     """
     if not is_reference(reference):
         return reference
-    place, attribute = split_reference(reference)
-    return f"{file_module_name(Path(place))}:{attribute}" if place.endswith(".py") else reference
+    file = reference_file(reference)
+    return reference if file is None else f"{file_module_name(file)}:{split_reference(reference)[1]}"
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:

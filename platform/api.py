@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ WORK = {"method": "archray search", "study": "archray understand"}  # by the kin
 def search(
     method: str = "rank-surrogate",
     *,
-    space: str | None = None,
+    space: "str | Space | type[Space] | Callable[..., Any] | None" = None,
     data: str | tuple[Any, ...] | None = None,
     preset: str | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
@@ -56,7 +56,8 @@ def search(
 
     Args:
         method: name of a method; see `archray list methods`. The default is the method to start with.
-        space: name of a registered space, or a custom one as `module:attribute` or `path.py:attribute`.
+        space: name of a registered space; or a custom one: a reference (`module:attribute` or `path.py:attribute`), a
+            function that returns a model with choices, a `ModelSpace`, or a `Space`. The run stores a copy of it.
         data: name of a data set, or arrays `(x_train, y_train)` or `(x_train, y_train, x_test, y_test)`:
             images (n, C, H, W) or (n, H, W, C), integer labels (n,).
         preset: `smoke`, `demo` (the default) or `paper`; later arguments override it.

@@ -1,7 +1,7 @@
 """`archray.proxies`: score architectures into a table without a run. An interrupted scoring can be resumed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -16,10 +16,10 @@ from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import SHARDS
 from archray.platform.run.manifest import digest
 from archray.plurals import count
-from archray.references import is_reference, split_reference, worker_reference
+from archray.references import is_reference, reference_file, worker_reference
 from archray.trainables.data import DataSettings
 from archray.trainables.proxies import ProxySettings, check_proxies
-from archray.trainables.spaces import get_space
+from archray.trainables.spaces import get_space, space_name
 from archray.trainables.spaces.table_space import absolute_name
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ OPTIONS = "options.json"  # the options of an unfinished scoring
 
 
 def proxies(
-    space: str = "nasbench201",
+    space: Any = "nasbench201",
     data: str = "digits",
     out: str | Path = "pool.parquet",
     *,
@@ -48,7 +48,7 @@ def proxies(
     scores only the remaining architectures.
 
     Args:
-        space: name of a space, or a reference to a custom one.
+        space: name of a space, a reference to a custom one, or a custom space, as in `archray.search`.
         data: name of a data set.
         out: Parquet file to write.
         size: number of canonical forms (distinct architectures) to draw uniformly; None: all.
@@ -85,7 +85,7 @@ def proxies(
     scoring = settings or ProxySettings(metrics=("grad_norm", "snip", "ntk_trace", "kappa"))
     resources, cluster, console = resources or ResourceSettings(), cluster or ClusterSettings(), console or Console()
     out = new_file(out, ".parquet")
-    space = absolute_name(space)
+    space = absolute_name(space_name(space))
     searched = get_space(space)
     if reason := serves_networks(searched):
         raise InvalidInput(f"expected a space of networks for these metrics, got {space}: {reason}")
@@ -94,8 +94,8 @@ def proxies(
     check_data_of_space(dataset, space)
     check_address(cluster)
     architectures = candidates(space, pool.size, seed)
-    places = [split_reference(name)[0] for name in (space, dataset.name, *scoring.metrics) if is_reference(name)]
-    user_files = [Path(place) for place in places if place.endswith(".py")]
+    references = filter(is_reference, (space, dataset.name, *scoring.metrics))
+    user_files = [file for file in map(reference_file, references) if file is not None]
     # The names for workers: for a user's file they depend on its content.
     space = worker_reference(space)
     dataset = dataset.model_copy(update={"name": worker_reference(dataset.name)})

@@ -18,7 +18,7 @@ from archray.platform.config import (
 from archray.platform.methods.catalog import METHODS, get_method
 from archray.platform.methods.config import space_defaults
 from archray.trainables.data import DATASETS, DataSettings, check_data, data_kind
-from archray.trainables.spaces import get_space
+from archray.trainables.spaces import get_space, space_name
 
 # The paths in the configuration of the flags that all methods share.
 COMMON_FLAGS = {
@@ -57,7 +57,7 @@ def make_config(
         preset: name of the preset; None for `demo`.
         config: path of a configuration file, or its content.
         options: flags of the method or of all methods, or any option by its path with double underscores, which
-            overrides a flag. Options that are None are ignored.
+            overrides a flag; `space` may be an object, see `space_name`. Options that are None are ignored.
         assignments: `KEY=VALUE` for any option by its path; the value is YAML.
 
     Raises: InvalidInput, UnknownName.
@@ -70,6 +70,8 @@ def make_config(
     families = frozenset(family_paths(method.config))
     file = config if isinstance(config, Mapping) else read_config_file(config) if config is not None else {}
     paths = {**COMMON_FLAGS, **method.flags}
+    if (space := options.get("space")) is not None:
+        options = {**options, "space": space_name(space)}
     flags = [
         nest(paths.get(key, key.replace("__", ".")), value)
         for key, value in sorted(options.items(), key=lambda item: "__" in item[0])
@@ -87,7 +89,7 @@ def make_config(
     layers = [method.presets[preset], method.stands_for(values), values, {"method": name}]
     configuration = merge(*layers, families=families)
     space = configuration.get("space", method.config.model_fields["space"].default)
-    if not isinstance(space, str):
+    if not isinstance(space, str):  # of a file or a dictionary
         raise InvalidInput(
             f"expected space to be a name ('archray list spaces') or a reference such as path.py:Class, got {space!r}"
         )

@@ -16,6 +16,7 @@ from archray.cluster.settings import LOCAL
 from archray.errors import ArchrayError, RunFolderError, RunInterrupted, TrialCrashed, UnknownName, first_problem
 from archray.file_modules import check_copy, code_files
 from archray.files import Folder, plain_name
+from archray.objects import PLACE, source_in
 from archray.platform.config import SearchConfig, flat
 from archray.platform.quantities import as_float, deciding_value
 from archray.platform.run.documents import Done, Result
@@ -36,7 +37,14 @@ from archray.platform.run.layout import (
 from archray.platform.run.manifest import check_versions, data_checksums, origin
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
 from archray.platform.run.trust import SIGNATURE, Uses, is_own, reject_code, signature, signed_part
-from archray.references import file_hashes, is_reference, load_reference, split_reference, worker_reference
+from archray.references import (
+    file_hashes,
+    is_reference,
+    load_reference,
+    reference_file,
+    split_reference,
+    worker_reference,
+)
 from archray.trainables.data import DataSettings, save_arrays
 from archray.trainables.data.load import is_custom_data
 from archray.trainables.spaces import is_custom_space
@@ -82,9 +90,10 @@ class Run(Generic[ConfigT]):
         reject_existing(folder, again=again)
         references = {}
         for role, reference in config.references().items():
-            file, attribute = split_reference(reference) if is_reference(reference) else ("", "")
-            if file.endswith(".py"):  # for an installed module the connection reports a node that lacks it
-                copies = _copied(Path(file), folder / CODE / role)
+            file = reference_file(reference) if is_reference(reference) else None
+            if file is not None:  # for an installed module the connection reports a node that lacks it
+                copies = _copied(file, folder / CODE / role)
+                attribute = split_reference(reference)[1]
                 references[role] = {"reference": reference, "attribute": attribute, **copies}
         if arrays is not None:
             with tempfile.TemporaryDirectory() as scratch:
@@ -429,11 +438,14 @@ def check_same_search(run: Run[Any], config: SearchConfig) -> None:
     old, new = (flat(values.model_dump(mode="json", exclude={"cluster"})) for values in (run.config, config))
     keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     differences = [f"{key} is {old.get(key)!r}, not {new.get(key)!r}" for key in keys]
-    for reference in run.manifest["references"].values():
-        file = Path(split_reference(reference["reference"])[0])
-        if file.is_file():
+    for role, reference in run.manifest["references"].items():
+        file = reference_file(reference["reference"])
+        if file is not None and file.is_file():
             hashes = {reference["file"]: reference["sha256"], **reference.get("modules", {})}
             changed = sorted({name for name, _ in hashes.items() ^ file_hashes(file).items()})
+            if reference["reference"].startswith(f"{PLACE}:"):  # pickles of equal code may differ
+                copy = (run.folder / CODE / role).read_bytes(reference["file"])
+                changed = [] if source_in(copy) == source_in(file.read_bytes()) else changed
             differences += [f"{file.parent / name} differs from its present content" for name in changed]
     if differences:
         raise RunFolderError(

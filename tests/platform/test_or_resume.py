@@ -1,5 +1,6 @@
 """`--or-resume` starts a search or resumes it if the folder has one, for jobs that a scheduler may restart."""
 
+import linecache
 import shutil
 
 import pytest
@@ -45,6 +46,28 @@ def test_a_changed_file_of_the_user_raises_an_error(tmp_path, monkeypatch):
     (tmp_path / "metric.py").write_text("def width(network, images, labels):\n    return 2.0\n")
     with pytest.raises(RunFolderError, match=r"metric\.py differs from its present content"):
         archray.search("hnas", **options, out="run", or_resume=True)
+
+
+def test_a_changed_function_of_a_notebook_raises_an_error(tmp_path):
+    def config(kernels):
+        source = f"""
+from torch import nn
+from archray import Choice
+def network(in_channels, num_classes):
+    layer = Choice({{str(k): nn.Conv2d(in_channels, 4, k, padding=k // 2) for k in {kernels}}}, name="layer")
+    return nn.Sequential(layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
+"""
+        cell: dict = {"__name__": "__main__"}
+        filename = f"cell of {kernels}"
+        exec(compile(source, filename, "exec"), cell)
+        linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename  # as IPython does
+        return make_config("random", "smoke", None, {"space": cell["network"], "data__limit": 60})
+
+    run = Run.create(str(tmp_path / "run"), config((1, 3)))
+    assert run.config.space == "object:network"
+    check_same_search(run, config((1, 3)))
+    with pytest.raises(RunFolderError, match=r"network\.py differs from its present content"):
+        check_same_search(run, config((1, 5)))
 
 
 def test_it_needs_a_folder():

@@ -25,6 +25,7 @@ from archray.platform.methods import open_run
 from archray.platform.models.model_files import load_model
 from archray.platform.run.trust import key_file
 from archray.platform.run.tune_snapshot import read_kept
+from archray.trainables.spaces import NASBench201
 
 TOUCH = """
 import os
@@ -167,6 +168,22 @@ def test_a_changed_manifest_of_this_users_run_needs_trust_again(own_run: Path, c
     edit(own_run / "manifest.json", other)
     with pytest.raises(UntrustedCode):
         archray.report(own_run)
+
+
+def test_a_pickled_space_needs_trust(tmp_path: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = NASBench201()
+    space.on_load = Malicious(marker)  # type: ignore[attr-defined]
+    run = a_run(tmp_path / "run", space)
+    assert run.config.space == "object:space"
+    forget_modules("space_")
+    marker.unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for uses in ("tables", "code", "state"):
+        with pytest.raises(UntrustedCode, match=r"code/space/space\.py"):
+            open_run(run.folder, uses=uses).space  # noqa: B018  # a property that would load it
+    assert not marker.exists()
+    open_run(run.folder, trust=True).space  # noqa: B018
+    assert marker.exists()
 
 
 def test_a_module_in_a_manifest_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,3 +151,58 @@ def expected_values(architectures, space, metric):
         )
         values.append(function(network, torch.clone(images), labels))
     return values
+
+
+NOTEBOOK = """
+from torch import nn
+import archray
+from archray import Choice, ModelSpace
+from own_blocks import conv
+
+def make(kernels):
+    def network(in_channels, num_classes):
+        layer = Choice({str(k): conv(in_channels, k) for k in kernels}, name="layer")
+        return nn.Sequential(layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
+    return network
+
+space = ModelSpace(make((1, 3, 5, 7)), constraint=lambda chosen: chosen["layer"] != "7", name="mine")
+cluster = {"cluster__num_cpus": 1, "cluster__num_gpus": 0, "cluster__dashboard": False}
+result = archray.search(
+    "random", space=SPACE, data="digits", preset="smoke", budget=1, random=0, data__limit=60, out="run", **cluster
+)
+print(result.architecture)
+"""
+ELSEWHERE = """
+import sys
+import archray
+
+if __name__ == "__main__":
+    result = archray.resume(sys.argv[1], budget=3)
+    assert result.trials["failure"].isna().all() and (result.trials["stage"] == "search").sum() == 3
+    assert not (result.trials["architecture"] == "layer=7").any()
+    print(archray.load(sys.argv[1]).model()[0])
+    archray.export(sys.argv[1], "export", formats="state-dict")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", ["make((1, 3, 5))", "space"])
+def test_a_model_of_a_notebook_resumes_elsewhere(tmp_path, space):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    blocks = "from torch import nn\n\ndef conv(channels, k):\n    return nn.Conv2d(channels, 4, k, padding=k // 2)\n"
+    (here / "own_blocks.py").write_text(blocks)
+    run([sys.executable, "-c", NOTEBOOK.replace("SPACE", space)], here)
+    (here / "own_blocks.py").unlink()
+    (elsewhere / "go_on.py").write_text(ELSEWHERE)
+    assert "Conv2d" in run([sys.executable, "go_on.py", str(here / "run")], elsewhere)
+    loaded = run([sys.executable, "-c", "import load_model; print(load_model.build_model())"], elsewhere / "export")
+    assert "Sequential" in loaded
+
+
+def run(command, folder):
+    """Runs a program in a folder; returns its output."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

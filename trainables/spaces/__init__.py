@@ -1,8 +1,10 @@
 """Search spaces in pure Python. Imports no torch."""
 
 import inspect
+from typing import Any
 
 from archray.errors import InvalidInput
+from archray.objects import reference_of
 from archray.references import call_reference, is_reference, load_reference
 from archray.registry import import_modules
 from archray.trainables.spaces.constrained_space import ConstrainedSpace
@@ -47,6 +49,7 @@ __all__ = [
     "TimmResNets",
     "VisionTransformers",
     "get_space",
+    "space_name",
 ]
 
 
@@ -55,6 +58,28 @@ def is_custom_space(name: str) -> bool:
     family = name.partition(":")[0] + ":"  # of registered names such as timm:resnet, which is not a custom module
     registered = name in SPACES or any(space.startswith(family) for space in SPACES)
     return is_reference(name) and not registered and not name.startswith(PREFIX)
+
+
+def space_name(space: Any) -> str:
+    """Returns the name of a space, or a reference to it.
+
+    Args:
+        space: a name or reference, which is returned unchanged; or a custom space: a function that returns a model with
+            choices, a `ModelSpace`, a `Space` or a class of spaces, also from a notebook.
+
+    Raises: InvalidInput for another object, or as `reference_of`.
+    """
+    if isinstance(space, str):
+        return space
+    for name in SPACES:
+        if space is SPACES.get(name) or (isinstance(space, Space) and space == SPACES.get(name)()):
+            return name
+    if not callable(space) and not isinstance(space, Space):
+        raise InvalidInput(
+            f"expected space to be a name ('archray list spaces'), a reference such as path.py:Class, a function of a "
+            f"model with choices, or a Space, got {space!r}"
+        )
+    return reference_of(space, "space")
 
 
 def get_space(name_or_reference: str | Space) -> Space:
