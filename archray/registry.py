@@ -75,6 +75,10 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         return sorted(self._entries)
 
+    def registered(self) -> dict[str, T]:
+        """Returns the registered entries by name, in the order of registration."""
+        return dict(self._entries)
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self.names()
 

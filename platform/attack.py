@@ -39,7 +39,7 @@ def attack(
 
     Args:
         path: folder of a finished run with an ensemble, a path or a pyarrow URI.
-        attacks: one or several of `fgsm`, `pgd`, `cw`, `autoattack`; None: all.
+        attacks: one or several names of `ATTACKS`, such as `fgsm`, `pgd`, `cw`, `autoattack`; None: all.
         epsilon: maximum change of a pixel in 0..1, for bounded attacks; None: 8/255.
         images: number of test images; None: up to 1,000.
         seed: seed for the choice of images, random starts and noise; None: the run's seed.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from archray.plurals import count
+from archray.trainables.adversarial.attacks import ATTACKS
 
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
@@ -137,7 +138,7 @@ def _validation(detail: str, meaning: str) -> Quantity:
     return _accuracy(f"validation accuracy ({detail})", f"On the validation split, {meaning}")
 
 
-_ATTACKS = {"fgsm": "FGSM", "pgd": "PGD", "cw": "CW", "autoattack": "AutoAttack"}
+_DEFENCES = {f"{name}_defence_accuracy": attack.title for name, attack in ATTACKS.registered().items()}
 QUANTITIES: Mapping[str, Quantity] = {
     "test_accuracy": _accuracy(
         "test accuracy", "On the test split, after the final training; for an ensemble, with averaged predictions."
@@ -175,8 +176,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "noise_member_accuracy": _test("member, noise", "Attacked member, on images with random noise of the same size."),
     "noise_accuracy": _test("noise", "Ensemble, on images with random noise of the same size."),
     **{
-        f"{name}_defence_accuracy": _test(f"defense, {title}", f"Same as defence_accuracy, under {title}.")
-        for name, title in _ATTACKS.items()
+        key: _test(f"defense, {title}", f"Same as defence_accuracy, under {title}.") for key, title in _DEFENCES.items()
     },
     "validation_accuracy": _validation(
         "search",
@@ -257,7 +257,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 # The stage in the labels of `validation_accuracy` and `validation_loss`.
 _OF_STAGE = {"selection": "selection"} | dict.fromkeys(("final", "members", "baseline"), "final training")
-UNDER_ATTACK = tuple(f"{name}_defence_accuracy" for name in _ATTACKS)  # quantities of an attacked ensemble
+UNDER_ATTACK = tuple(_DEFENCES)  # quantities of an attacked ensemble
 HEADLINE = "headline"  # in a run's JSON: the key of its headline, the lower one of two
 # The best repeat has the highest value of the first available one.
 DECIDING = ("final_accuracy", "selection_accuracy", "validation_accuracy", "shared_accuracy")

@@ -81,7 +81,7 @@ def predict(
 def attack(
     run: Annotated[str, typer.Argument(metavar="DIR", help="Folder of a finished run with an ensemble.")],
     attacks: Annotated[
-        str | None, typer.Option(help="Comma-separated attacks: fgsm, pgd, cw, autoattack. Default: all.")
+        str | None, typer.Option(help=f"Comma-separated attacks: {', '.join(ATTACKS.registered())}. Default: all.")
     ] = None,
     epsilon: Annotated[
         str | None,

@@ -45,6 +45,16 @@ def test_links_between_files_of_the_repository(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/notes.md"])
+def test_named_modules_exist(page: str) -> None:
+    """These pages name only files of the repository, unlike the pages that show the reader's own files."""
+    text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.S)
+    named = set(re.findall(r"`([\w/-]+\.py)`", text))
+    folders = ("archray", "benchmarks", "cluster", "docs", "platform", "searchers", "tests", "trainables")
+    files = [f"/{file.relative_to(REPOSITORY)}" for folder in folders for file in (REPOSITORY / folder).rglob("*.py")]
+    assert named and [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
 def test_the_api_page_has_every_public_name() -> None:
     headings = re.findall(r"heading: archray\.(\w+)", (REPOSITORY / "docs" / "api" / "index.md").read_text())
     assert sorted(headings) == sorted(name for name in archray.__all__ if not name.startswith("_"))

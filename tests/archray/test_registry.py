@@ -28,6 +28,7 @@ def registry() -> Registry[int]:
 def test_it_returns_the_registered_object(registry: Registry[int]) -> None:
     assert registry.get("snip") == 1
     assert registry.names() == list(registry) == ["grasp", "snip"]
+    assert registry.registered() == {"snip": 1, "grasp": 2} and list(registry.registered()) == ["snip", "grasp"]
     assert "snip" in registry
     assert "fisher" not in registry
     assert registry.register("fisher", 3) == 3

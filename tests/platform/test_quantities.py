@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -152,3 +154,21 @@ def test_the_architecture_with_the_last_training_decides() -> None:
     found = {"shared_accuracy": 0.9, "selection_accuracy": 0.5, "value": 0.5}
     assert deciding_value(found) == 0.5
     assert deciding_value({"shared_loss": 0.1}) == -math.inf
+
+
+def test_an_added_attack_has_a_label_and_is_in_the_default() -> None:
+    """Adds the attack before the quantities are imported, as a function in the file of the attacks does."""
+    program = """
+from archray.trainables.adversarial.attacks import ATTACKS, attack
+
+ATTACKS.register("added")(attack(title="Added", norm="linf", reads=dict)(print))
+from archray.platform.methods.ensembles.attack import AttackQuestion
+from archray.platform.quantities import UNDER_ATTACK, quantity_of
+
+names = ("fgsm", "pgd", "cw", "autoattack", "added")
+assert AttackQuestion().attacks == names, AttackQuestion().attacks
+assert UNDER_ATTACK == tuple(f"{name}_defence_accuracy" for name in names), UNDER_ATTACK
+print(quantity_of("added_defence_accuracy").label, quantity_of("cw_defence_accuracy").label, sep=";")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "test accuracy (defense, Added);test accuracy (defense, CW)", done.stderr

@@ -35,13 +35,13 @@ class AttackQuestion(Settings):
     """The settings of an attack on an ensemble.
 
     Fields:
-        attacks: names of the attacks.
+        attacks: names of the attacks. Default: all.
         images: number of test images. Default: up to 1,000.
         seed: seed of the choice of images, of random starts and of noise. Default: the seed of the run.
         settings: strength of the attacks.
     """
 
-    attacks: tuple[str, ...] = ("fgsm", "pgd", "cw", "autoattack")
+    attacks: tuple[str, ...] = Field(default_factory=lambda: tuple(ATTACKS.registered()))
     images: int | None = Field(None, ge=1)
     seed: int | None = Field(None, ge=0)
     settings: AttackSettings = AttackSettings()
