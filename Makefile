@@ -20,7 +20,7 @@ PACKAGES := platform searchers trainables cluster
 # If this variable were set, every process of Ray would compile archray's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds lint docs format bench constraints dist clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds lint docs docs-tables format bench constraints dist clean
 .DELETE_ON_ERROR:
 
 help:
@@ -90,6 +90,10 @@ build/mypy:
 	@for package in $(filter-out platform,$(PACKAGES)); do ln -s "$(CURDIR)/$$package" $@/archray/; done
 	@mkdir $@/archray/platform && touch $@/archray/platform/__init__.py
 	@ln -s "$(CURDIR)"/platform/* $@/archray/platform/
+
+# The tables and charts in the pages, from registries and benchmarks/results; a test fails if one is not current.
+docs-tables: $(INSTALLED)
+	$(BIN)/python docs/generate/pages.py
 
 # The documentation site in build/site; a warning, such as a broken link, is an error.
 DOCS_INSTALLED := $(VENV)/.installed-docs

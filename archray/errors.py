@@ -92,6 +92,11 @@ class MissingExtra(InvalidInput):
     """An optional dependency that a feature needs is not installed."""
 
 
+def install_command(extra: str) -> str:
+    """Returns how to install an optional dependency, for the text of an error; archray is on no package index."""
+    return f"pip install '.[{extra}]' in a clone of archray"
+
+
 class RunFolderError(ArchrayError):
     """A run folder that already exists, is not a run, or belongs to other versions."""
 

@@ -90,7 +90,7 @@ class Registry(Generic[T]):
             raise ValueError(f"The {self.kind} {name!r} is already registered. Choose another name.")
 
 
-class CatalogueRegistry(Registry[T]):
+class CatalogRegistry(Registry[T]):
     """A registry with the name, the summary and the reference of each entry; `get` imports the entry.
 
     Args:
@@ -98,7 +98,7 @@ class CatalogueRegistry(Registry[T]):
 
     Example:
         ```python
-        METHODS = CatalogueRegistry("method")
+        METHODS = CatalogRegistry("method")
         METHODS.declare("mine", "my method", "my_package.method:METHOD")
         print(METHODS.summary("mine"))  # my_package is imported by METHODS.get("mine")
         ```

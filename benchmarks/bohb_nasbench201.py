@@ -3,7 +3,7 @@
     python benchmarks/bohb_nasbench201.py ../shared/data/nasbench201.csv.gz --seeds 20 --budget 100
 
 The table needs the columns arch, cifar10_valid_12 and cifar10_test_200. The script needs hpbandster:
-pip install 'archray[bohb]'.
+pip install '.[bohb]'.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kills of the driver of a Tune experiment: `archray.DurableTuner` compared with `ray.tune.Tuner`.
 
-    pip install 'archray[tune-searchers]'
+    pip install '.[tune-searchers]'
     python benchmarks/durable.py --out kills
 
 A process runs an experiment with a searcher and receives SIGKILL at a random moment after the first trial has ended.

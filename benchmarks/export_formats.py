@@ -1,4 +1,4 @@
-"""Exported models against the networks themselves: `python benchmarks/export_formats.py` (needs `archray[export]`).
+"""Exported models against the networks themselves: `python benchmarks/export_formats.py` (needs the extra export).
 
 Prints, for each space and an ensemble, the largest difference between the outputs of an export and of the network, by
 format, and the sizes of the files. The inputs are random images, one at a time and seven at once. Networks have the

@@ -3,7 +3,7 @@
 `score` appends rows to a file and rotates through the settings every ten forms. The same command resumes it. Two
 processes may write different settings to different files. `report` reads the files. It prints Spearman's correlation
 with 12-epoch validation / 200-epoch test accuracy, and the mean rank (1 is best) of the best form that HNAS finds with
-random points. Results: docs/studies/hnas-nasbench201.md. POOL is the pool of the study, with C = 4, N = 5:
+random points. Results: docs/methods/hnas.md. POOL is the pool of the study, with C = 4, N = 5:
 
     OMP_NUM_THREADS=1 python benchmarks/hnas_factors.py score POOL.parquet --out one.jsonl [--settings digits]
     python benchmarks/hnas_factors.py report POOL.parquet one.jsonl [more.jsonl ...]

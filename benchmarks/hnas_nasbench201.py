@@ -1,7 +1,7 @@
 """HNAS on NAS-Bench-201's table: 20 evaluations of 12-epoch validation, judged by 200-epoch test accuracy.
 
 The setting of Shu (2022), 7.5.2 to 7.5.4: a pool scored without images, and searches that read a table instead of
-training. Results: docs/studies/hnas-nasbench201.md.
+training. Results: docs/methods/hnas.md.
 
     archray proxies --space nasbench201 --data gaussian --channels 4 --cells 5 --out POOL.parquet \
         --proxies grad_norm,snip,grasp,ntk_trace,knas,synflow,kappa

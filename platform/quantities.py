@@ -138,7 +138,7 @@ def _validation(detail: str, meaning: str) -> Quantity:
     return _accuracy(f"validation accuracy ({detail})", f"On the validation split, {meaning}")
 
 
-_DEFENCES = {f"{name}_defence_accuracy": attack.title for name, attack in ATTACKS.registered().items()}
+_DEFENSES = {f"{name}_defense_accuracy": attack.title for name, attack in ATTACKS.registered().items()}
 QUANTITIES: Mapping[str, Quantity] = {
     "test_accuracy": _accuracy(
         "test accuracy", "On the test split, after the final training; for an ensemble, with averaged predictions."
@@ -172,11 +172,11 @@ QUANTITIES: Mapping[str, Quantity] = {
     "benign_member_accuracy": _test("member, benign", "Attacked member, on the unmodified images."),
     "attack_accuracy": _test("attack", "Attacked member, on its adversarial images."),
     "transfer_accuracy": _test("transfer", "Other members alone, on the attacked member's adversarial images."),
-    "defence_accuracy": _test("defense", "Ensemble, on the attacked member's adversarial images."),
+    "defense_accuracy": _test("defense", "Ensemble, on the attacked member's adversarial images."),
     "noise_member_accuracy": _test("member, noise", "Attacked member, on images with random noise of the same size."),
     "noise_accuracy": _test("noise", "Ensemble, on images with random noise of the same size."),
     **{
-        key: _test(f"defense, {title}", f"Same as defence_accuracy, under {title}.") for key, title in _DEFENCES.items()
+        key: _test(f"defense, {title}", f"Same as defense_accuracy, under {title}.") for key, title in _DEFENSES.items()
     },
     "validation_accuracy": _validation(
         "search",
@@ -257,7 +257,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 # The stage in the labels of `validation_accuracy` and `validation_loss`.
 _OF_STAGE = {"selection": "selection"} | dict.fromkeys(("final", "members", "baseline"), "final training")
-UNDER_ATTACK = tuple(_DEFENCES)  # quantities of an attacked ensemble
+UNDER_ATTACK = tuple(_DEFENSES)  # quantities of an attacked ensemble
 HEADLINE = "headline"  # in a run's JSON: the key of its headline, the lower one of two
 # The best repeat has the highest value of the first available one.
 DECIDING = ("final_accuracy", "selection_accuracy", "validation_accuracy", "shared_accuracy")

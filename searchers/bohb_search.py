@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from archray.errors import InvalidInput, MissingExtra
+from archray.errors import InvalidInput, MissingExtra, install_command
 from archray.searchers.arguments import FloatArray, IntArray, SearcherOptions, check_whole_number, is_finite_number
 from archray.searchers.base import Proposal
 from archray.searchers.config_space import SpaceSource
@@ -62,7 +62,7 @@ def check_hpbandster() -> None:
     if absent:
         raise MissingExtra(
             f"Expected hpbandster and ConfigSpace for BOHB, but {' and '.join(absent)} cannot be imported. "
-            "Run pip install 'archray[bohb]', or use 'asha', which needs no model."
+            f"Run {install_command('bohb')}, or use 'asha', which needs no model."
         )
 
 

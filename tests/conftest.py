@@ -104,7 +104,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for extra in (name for marker in item.iter_markers("extra") for name in marker.args):
         if any(find_spec(package) is None for package in EXTRAS[extra]):
-            pytest.skip(f"needs pip install 'archray[{extra}]'")
+            pytest.skip(f"needs pip install '.[{extra}]'")
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from archray.errors import InvalidInput, InvalidTable, MissingExtra
+from archray.errors import InvalidInput, InvalidTable, MissingExtra, install_command
 from archray.files import new_file
 from archray.plurals import count
 from archray.trainables.spaces import SPACES, NASBench1Shot1, get_space
@@ -142,8 +142,7 @@ def nats_bench_rows(place: str | Path, dataset: str = "cifar10") -> pd.DataFrame
         import nats_bench
     except ImportError as error:
         raise MissingExtra(
-            f"NATS-Bench requires its package, which is not installed ({error}). Install it with: "
-            "pip install 'archray[nats-bench]'"
+            f"NATS-Bench requires its package, which is not installed ({error}). Run {install_command('nats-bench')}"
         ) from error
     space = "size" if "sss" in path.name else "topology"
     try:

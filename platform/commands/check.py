@@ -50,7 +50,7 @@ def check(
     console.print(table)
 
     failures: list[str] = []
-    reasons = {name: _reason(name, space, loaded) for name in METHODS}
+    reasons = {name: reason_against(name, space, loaded) for name in METHODS}
     if loaded.kind == "network" and not isinstance(loaded, TableSpace):
         network = NetworkSettings(channels=channels, cells=cells)
         images = torch.randn(2, in_channels, image_size, image_size)
@@ -89,7 +89,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _reason(name: str, space: str, loaded: "Space") -> str | None:
+def reason_against(name: str, space: str, loaded: "Space") -> str | None:
     """Returns why a method cannot search a space with its default options; None if it can."""
     from archray.platform.methods.catalog import METHODS
     from archray.platform.methods.configure import make_config

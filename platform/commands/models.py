@@ -15,7 +15,7 @@ from archray.platform.commands.runs import RunFolder, Trust
 from archray.platform.quantities import Spread, quantity_of
 from archray.trainables.adversarial.attacks import ATTACKS
 
-ATTACK_KEYS = ("benign_member", "attack", "transfer", "benign", "defence", "noise")  # keys of quantities `KEY_accuracy`
+ATTACK_KEYS = ("benign_member", "attack", "transfer", "benign", "defense", "noise")  # keys of quantities `KEY_accuracy`
 FORMATS_HELP = "Format: onnx, torch-export, safetensors, python or state-dict. Repeatable."
 MEMBER_HELP = "Member of a Pareto set, by its number in 'archray show'. Default: the most accurate."
 

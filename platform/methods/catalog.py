@@ -8,13 +8,13 @@ from archray.files import Folder
 from archray.platform.methods.method import Method
 from archray.platform.run.run import Run
 from archray.platform.run.trust import Uses
-from archray.registry import CatalogueRegistry
+from archray.registry import CatalogRegistry
 
-METHODS: CatalogueRegistry[Method] = CatalogueRegistry("method")  # of `archray search`
-STUDIES: CatalogueRegistry[Method] = CatalogueRegistry("study")  # of `archray understand`
+METHODS: CatalogRegistry[Method] = CatalogRegistry("method")  # of `archray search`
+STUDIES: CatalogRegistry[Method] = CatalogRegistry("study")  # of `archray understand`
 
 
-def _declare(module: str, summaries: Mapping[str, str], registry: CatalogueRegistry[Method] = METHODS) -> None:
+def _declare(module: str, summaries: Mapping[str, str], registry: CatalogRegistry[Method] = METHODS) -> None:
     """Declares the methods of a module: `gaea-darts` is the attribute `GAEA_DARTS`."""
     for name, summary in summaries.items():
         registry.declare(name, summary, f"archray.platform.methods.{module}:{name.upper().replace('-', '_')}")

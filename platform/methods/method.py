@@ -75,7 +75,7 @@ class Method:
         name: name on the command line.
         config: class of its configuration.
         recipe_at: location of its `Recipe`, `module:attribute`; imported when the method runs or a report is written.
-        presets: `smoke` (seconds), `demo` (minutes on two cores) and `paper`, each a nested dictionary.
+        presets: `smoke` (a minute or two), `demo` (minutes on two cores) and `paper`, each a nested dictionary.
         defaults: function from a space (name or reference) to the options of the papers that differ from `config`.
         flags: path in the configuration of each short flag of the command line: `{"budget": "search.budget"}`.
         extendable: the flags that `resume` may change on a finished run.

@@ -225,7 +225,7 @@ def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder, **plan:
 
 
 FINAL_STAGE = final_stage(
-    "train the best architecture in full",
+    "train the best architecture",
     reads=("network", "final"),
     trials=final_trials,
     amount=lambda config: training_amount(config.final_seeds, config.final),

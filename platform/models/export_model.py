@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import archray
-from archray.errors import DamagedFile, InvalidInput, MissingExtra, RunFolderError
+from archray.errors import DamagedFile, InvalidInput, MissingExtra, RunFolderError, install_command
 from archray.files import Folder
 from archray.platform.models.formats import FORMATS, ONNX_FILE, Portable, Predict, onnx_prediction
 from archray.platform.models.model_files import load_model, trained
@@ -184,8 +184,7 @@ def quantize(graph: bytes, train: Split) -> bytes:
         from onnxruntime.quantization.shape_inference import quant_pre_process
     except ImportError as error:
         raise MissingExtra(
-            f"int8 requires onnxruntime and onnx, which cannot be imported ({error}). Install them with: pip install "
-            "'archray[export]'"
+            f"int8 requires onnxruntime and onnx, which cannot be imported ({error}). Run {install_command('export')}"
         ) from error
     batches = train.in_order(BATCH, slice(CALIBRATION))
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from archray.errors import InvalidInput, MissingExtra
+from archray.errors import InvalidInput, MissingExtra, install_command
 from archray.platform.models.network_source import ensemble_file, fourier_file, network_file
 from archray.platform.models.rebuilt_model import STATE_DICT, build_exported, saved
 from archray.registry import Registry
@@ -233,8 +233,7 @@ def onnx_prediction(graph: bytes) -> Predict:
         import onnxruntime
     except ImportError as error:
         raise MissingExtra(
-            "an .onnx file requires onnxruntime, which cannot be imported. Install it with: pip install "
-            "'archray[export]'"
+            f"an .onnx file requires onnxruntime, which cannot be imported. Run {install_command('export')}"
         ) from error
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
 
@@ -273,8 +272,8 @@ def load_safetensors():
     def check(self) -> None:
         if find_spec("safetensors") is None:
             raise MissingExtra(
-                "the format safetensors requires safetensors, which cannot be imported. Install it with: pip install "
-                "'archray[export]'"
+                "the format safetensors requires safetensors, which cannot be imported. "
+                f"Run {install_command('export')}"
             )
 
     def write(self, model: Portable) -> dict[str, bytes]:

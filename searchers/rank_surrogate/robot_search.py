@@ -33,8 +33,9 @@ class RoBoTSearch(MetricPoolSearch):
     Needs: the metric.
     Takes: a table with the column `architecture` and one metric or more.
 
-    The metrics decide the result. The paper uses grad_norm, snip, grasp, fisher, synflow and jacov. Without synflow, 20
-    evaluations are behind random search on NAS-Bench-201. `docs/benchmarks/robot.md` compares with published results.
+    The metrics decide the result. The paper uses grad_norm, snip, grasp, fisher, synflow and jacov. Without synflow,
+    20 evaluations are worse than random search on NAS-Bench-201. `docs/benchmarks/several-metrics.md` compares with
+    published results.
 
     Deviations from the paper: The weights are chosen among 2,048 uniform draws, not by a local optimizer. The kernel's
     length is the most likely of four. If several weights selected the best architecture, the first ones rank the rest

@@ -1,4 +1,4 @@
-"""The measurements in benchmarks/results, and the tables and charts that pages show of them."""
+"""The measurements in benchmarks/results, and the tables and charts of them."""
 
 from __future__ import annotations
 
@@ -13,50 +13,36 @@ import pytest
 from archray.references import load_reference
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HOOK = REPOSITORY / "docs" / "hooks" / "benchmark_results.py"
 FILES = sorted((REPOSITORY / "benchmarks" / "results").glob("*.csv"))
-MARKED = [
-    page for page in sorted((REPOSITORY / "docs").rglob("*.md")) if re.search("<!-- (results|chart):", page.read_text())
-]
 
 
 @pytest.fixture(scope="module")
-def hook() -> ModuleType:
-    function = load_reference(f"{HOOK}:on_page_markdown")
-    module = ModuleType("hook")
+def generator() -> ModuleType:
+    function = load_reference(f"{REPOSITORY / 'docs' / 'generate' / 'benchmark_results.py'}:results_of")
+    module = ModuleType("benchmark_results")
     module.__dict__.update(function.__globals__)
     return module
 
 
-def test_the_interval_is_that_of_students_t(hook: ModuleType) -> None:
+def test_the_interval_is_that_of_students_t(generator: ModuleType) -> None:
     sample = [93.1, 94.4, 92.2, 95.0, 93.7]
-    low, high = hook.interval(statistics.mean(sample), statistics.stdev(sample), len(sample))
+    low, high = generator.interval(statistics.mean(sample), statistics.stdev(sample), len(sample))
     half = 2.7764451052 * statistics.stdev(sample) / 5**0.5  # t(0.975, 4) of a printed table
     assert low == pytest.approx(statistics.mean(sample) - half, rel=1e-9)
     assert high == pytest.approx(statistics.mean(sample) + half, rel=1e-9)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_file_has_its_origin_and_numbers(hook: ModuleType, file: Path) -> None:
-    header, cells = hook.read_results(file.stem)
+def test_a_file_has_its_origin_and_numbers(generator: ModuleType, file: Path) -> None:
+    header, cells = generator.read_results(file.stem)
     assert re.fullmatch(r"[0-9a-f]{7,}", header["commit"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", header["date"])
     assert len(cells)
     assert "nan" not in "".join(cell.text for column in cells for cell in cells[column])
 
 
-@pytest.mark.parametrize("page", MARKED, ids=lambda page: page.stem)
-def test_a_page_shows_its_tables_and_charts(hook: ModuleType, page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    shown = hook.on_page_markdown(text)
-    assert "<!-- results:" not in shown
-    assert "<!-- chart:" not in shown
-    assert shown.count("<svg role=") == text.count("<!-- chart:")
-    assert shown == hook.on_page_markdown(text)
-
-
 @pytest.fixture
-def example(hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def example(generator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     head = "# question: Which?\n# command: make\n# machine: none\n# date: 2026-01-01\n# commit: abcdef0\n"
     rows = pd.DataFrame(
         {
@@ -71,17 +57,17 @@ def example(hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         }
     )
     (tmp_path / "known.csv").write_text(head + rows.to_csv(index=False))
-    monkeypatch.setitem(hook.read_results.__globals__, "RESULTS", tmp_path)
-    return hook
+    monkeypatch.setitem(generator.read_results.__globals__, "RESULTS", tmp_path)
+    return generator
 
 
 def test_a_table_has_intervals(example: ModuleType) -> None:
-    table = example.on_page_markdown("    <!-- results: known sort=test labels=test:Accuracy_(%) -->")
+    table = example.results_of(*example.options_of("results", "known sort=test labels=test:Accuracy_(%)"))
     assert table.splitlines()[:4] == [
-        "    | method | Accuracy (%) | rank | tau |",
-        "    | --- | --- | --- | --- |",
-        "    | b | 89.10 | 4,462 | 0.4 |",
-        "    | a | 94.31 [94.26, 94.36] | 1.3 | 0.28 [0.21, 0.34] |",
+        "| method | Accuracy (%) | rank | tau |",
+        "| --- | --- | --- | --- |",
+        "| b | 89.10 | 4,462 | 0.4 |",
+        "| a | 94.31 [94.26, 94.36] | 1.3 | 0.28 [0.21, 0.34] |",
     ]
     assert "95 % confidence interval of the mean or 95 % interval, n = 20. none; 2026-01-01" in table
 
@@ -99,5 +85,14 @@ def test_a_table_has_intervals(example: ModuleType) -> None:
     ],
 )
 def test_an_unknown_name_is_an_error(example: ModuleType, marker: str, message: str) -> None:
+    kind, _, words = marker.partition(": ")
+
+    def draw() -> None:
+        name, options = example.options_of(kind, words)
+        if kind == "results":
+            example.results_of(name, options)
+        else:
+            example.chart_of(name, options)[2]()
+
     with pytest.raises(ValueError, match=re.escape(message)):
-        example.on_page_markdown(f"<!-- {marker} -->")
+        draw()

@@ -14,7 +14,7 @@ import pytest
 from archray.errors import ArchrayError, InvalidInput, UnknownName
 from archray.file_modules import code_files
 from archray.references import file_package, is_reference, load_reference, split_reference
-from archray.registry import CatalogueRegistry, LazyModule, Registry
+from archray.registry import CatalogRegistry, LazyModule, Registry
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_an_unknown_name_lists_all_names(registry: Registry[int]) -> None:
 def test_a_catalog_imports_an_entry_at_its_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "archray_test_entries.py").write_text("three = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
-    catalog: CatalogueRegistry[int] = CatalogueRegistry("number")
+    catalog: CatalogRegistry[int] = CatalogRegistry("number")
     catalog.declare("three", "The number three", "archray_test_entries:three")
     catalog.declare("absent", "No number", "archray_test_entries:absent")
     assert catalog.names() == ["absent", "three"] and "three" in catalog and "four" not in catalog

@@ -52,9 +52,7 @@ def undisturbed(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install archray[test]"
-    )
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[test]'")
     named = os.environ.get("ARCHRAY_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)), None)
     if named is None:
         pytest.skip("needs Chromium: install it, or set ARCHRAY_CHROMIUM")

@@ -90,7 +90,7 @@ def test_weights_of_other_networks_raise_before_the_start(ensemble: Path, tmp_pa
 
 def test_a_missing_extra_is_named_in_the_error(ensemble: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attacks, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[adversarial\]'"):
         archray.attack(ensemble)
 
 
@@ -107,10 +107,10 @@ def test_each_member_is_attacked_and_defended_by_all(ensemble: Path, ray_session
     assert len(rounds) == 4 and rounds["member"].tolist() == [0, 1, 0, 1]
     for row in rounds.to_dict("records"):
         own = images[(images["attack"] == row["attack"]) & (images["member"] == row["member"])]
-        assert row["defence_accuracy"] == (own["attacked_ensemble"] == own["label"]).mean()
+        assert row["defense_accuracy"] == (own["attacked_ensemble"] == own["label"]).mean()
         assert row["attack_accuracy"] == (own["attacked_member"] == own["label"]).mean()
-    of_fgsm = rounds[rounds["attack"] == "fgsm"]["defence_accuracy"]
-    assert attacks["defence_accuracy"][0] == of_fgsm.mean() and attacks["defence_accuracy_std"][0] == of_fgsm.std()
+    of_fgsm = rounds[rounds["attack"] == "fgsm"]["defense_accuracy"]
+    assert attacks["defense_accuracy"][0] == of_fgsm.mean() and attacks["defense_accuracy_std"][0] == of_fgsm.std()
     run = archray.platform.methods.open_run(str(ensemble))
     data = load_images(run.data)
     one = images[(images["attack"] == "fgsm") & (images["member"] == 0)]
@@ -138,10 +138,10 @@ def test_each_member_is_attacked_and_defended_by_all(ensemble: Path, ray_session
     # The report shows the attack, and the figure depends only on the run.
     page = (ensemble / "report.html").read_text()
     assert "Accuracy under attack" in page and "ε = 25.5/255" in page
-    legend = plots.ensemble_defence(ensemble).legends[0]
+    legend = plots.ensemble_defense(ensemble).legends[0]
     assert "test accuracy (defense)" in [text.get_text() for text in legend.get_texts()]
-    assert archray.show(ensemble).result["fgsm_defence_accuracy"] == of_fgsm.mean()
-    assert archray.compare([ensemble])["fgsm_defence_accuracy"].tolist() == [of_fgsm.mean()]
+    assert archray.show(ensemble).result["fgsm_defense_accuracy"] == of_fgsm.mean()
+    assert archray.compare([ensemble])["fgsm_defense_accuracy"].tolist() == [of_fgsm.mean()]
 
 
 @pytest.mark.extra("adversarial")

@@ -30,6 +30,6 @@ def test_the_model_receives_the_rungs_of_tunes_scheduler(
 
 def test_missing_packages_raise_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hpbandster", None)
-    with pytest.raises(InvalidInput, match=r"hpbandster.* cannot be imported.*pip install 'archray\[bohb\]'"):
+    with pytest.raises(InvalidInput, match=r"hpbandster.* cannot be imported.*pip install '\.\[bohb\]'"):
         archray.search("bohb", preset="smoke", data="digits", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

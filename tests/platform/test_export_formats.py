@@ -211,7 +211,7 @@ def test_the_folder_describes_the_model(tmp_path: Path) -> None:
 def test_a_missing_extra_raises_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of_network(tmp_path / "run", "nasbench201")
     monkeypatch.setattr(exported_program, "ONNX_PACKAGES", ("onnx", "no_such_package"))
-    with pytest.raises(MissingExtra, match=r"cannot import .*no_such_package.*pip install 'archray\[export\]'"):
+    with pytest.raises(MissingExtra, match=r"cannot import .*no_such_package.*pip install '\.\[export\]'"):
         archray.export(tmp_path / "run", tmp_path / "out", formats=["python", "onnx"])
     assert not (tmp_path / "out").exists()
 

@@ -98,5 +98,5 @@ def test_other_files_raise_an_error(simple_folder: Path, tmp_path: Path) -> None
 
 def test_the_missing_package_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nats_bench", None)
-    with pytest.raises(InvalidInput, match=r"pip install 'archray\[nats-bench\]'"):
+    with pytest.raises(InvalidInput, match=r"pip install '\.\[nats-bench\]'"):
         import_nats_bench(tmp_path, tmp_path / "o.parquet")

@@ -54,7 +54,7 @@ def family_of(name: str) -> str:
 
 
 OWN_RUN = {  # figures whose data not every run of the family has
-    "ensemble_defence": attacked_run,
+    "ensemble_defense": attacked_run,
     "halving_generalization": leaders_run,
     "supernet_shared_scores": scored_run,
 }

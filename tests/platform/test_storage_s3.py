@@ -18,7 +18,7 @@ from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import HEARTBEAT, STARTED
 from archray.platform.run.tune_snapshot import experiment_state
 
-moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install archray[test]")
+moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install '.[test]'")
 
 COMMAND = (
     "search", "hnas", "--preset", "smoke", "--pool-size", "8", "--budget", "3", "--epochs", "3", "--final-epochs", "2",

@@ -26,9 +26,9 @@ def test_a_missing_timm_raises_before_the_folder_is_made(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)  # makes the import fail
-    with pytest.raises(MissingExtra, match=r"pip install 'archray\[timm\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[timm\]'"):
         archray.search(method, space="timm:resnet", data="digits", preset="smoke", out=tmp_path / "run")
-    with pytest.raises(MissingExtra, match=r"pip install 'archray\[timm\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[timm\]'"):
         archray.proxies("timm:convnext", "digits", tmp_path / "pool.parquet", size=2)
     assert not list(tmp_path.iterdir())
 

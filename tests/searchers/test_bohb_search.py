@@ -175,7 +175,7 @@ def test_wrong_arguments_raise_an_error(arguments: dict[str, Any], message: str)
 @pytest.mark.parametrize("absent", ["hpbandster", "ConfigSpace"])
 def test_missing_packages_are_named_in_the_error(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
-    with pytest.raises(InvalidInput, match=rf"{absent}.* cannot be imported.*pip install 'archray\[bohb\]'"):
+    with pytest.raises(InvalidInput, match=rf"{absent}.* cannot be imported.*pip install '\.\[bohb\]'"):
         BOHBSearch("nasbench201", budget=5)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from archray.errors import InvalidInput, MissingExtra
 from archray.trainables.adversarial import attacks
 from archray.trainables.adversarial.attacks import ATTACKS, AttackSettings, check_toolbox
-from archray.trainables.adversarial.defence import (
+from archray.trainables.adversarial.defense import (
     PixelNetwork,
     adversarial_images,
     attack_member,
@@ -166,7 +166,7 @@ def test_gradients_of_chosen_classes_equal_those_of_separate_images() -> None:
 
 def test_a_missing_toolbox_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attacks, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'archray\[adversarial\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[adversarial\]'"):
         check_toolbox()
 
 

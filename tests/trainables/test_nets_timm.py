@@ -12,7 +12,7 @@ from archray.trainables.spaces import TimmConvNeXts, TimmResNets, get_space
 from archray.trainables.spaces.timm import SIZES
 
 pytestmark = pytest.mark.extra("timm")
-timm = pytest.importorskip("timm", reason="networks of timm need pip install 'archray[timm]'")
+timm = pytest.importorskip("timm", reason="networks of timm need pip install '.[timm]'")
 
 RESNETS, CONVNEXTS = TimmResNets(), TimmConvNeXts()
 SPACES = [RESNETS, CONVNEXTS]

@@ -258,7 +258,7 @@ def test_an_unknown_name_of_the_library_datasets_raises_an_error(tmp_path: Path)
 
 def test_a_missing_library_datasets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archray.trainables.data.hub.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'archray\[huggingface\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[huggingface\]'"):
         check_data(DataSettings(name="hf:uoft-cs/cifar10"))
 
 

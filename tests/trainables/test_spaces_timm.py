@@ -40,5 +40,5 @@ def test_invalid_names_and_strings_raise_an_error():
 
 def test_networks_without_timm_raise_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)  # makes the import fail
-    with pytest.raises(MissingExtra, match=r"expected the package timm .*pip install 'archray\[timm\]'"):
+    with pytest.raises(MissingExtra, match=r"expected the package timm .*pip install '\.\[timm\]'"):
         RESNETS.check_packages()

@@ -18,6 +18,9 @@ RUNS: dict[str, dict[str, Any]] = {
         "preset": "smoke", "seed": 3, "data__limit": 200, "pool_size": 10, "budget": 4, "epochs": 2, "random": 1,
         "resources__actors": 1, "max_concurrent": 2,
     },
+    "rank-surrogate": {
+        "preset": "smoke", "data__limit": 200, "pool_size": 10, "budget": 2, "random": 1, "resources__actors": 1,
+    },
 }  # fmt: skip
 
 # The extra that a method needs.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from archray.errors import MissingExtra
+from archray.errors import MissingExtra, install_command
 from archray.registry import Registry
 from archray.settings import Settings
 
@@ -123,7 +123,7 @@ def check_toolbox() -> None:
     if missing:
         raise MissingExtra(
             f"expected the Adversarial Robustness Toolbox for attacks, and Python cannot import {', '.join(missing)}. "
-            "Install it with: pip install 'archray[adversarial]'"
+            f"Run {install_command('adversarial')}"
         )
 
 

@@ -13,11 +13,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from archray.errors import InvalidInput, MissingExtra
+from archray.errors import InvalidInput, MissingExtra, install_command
 from archray.trainables.costs.settings import LatencySettings
 
 MILLISECONDS = 1e3
-NO_RUNTIME = "needs onnx, onnxscript and onnxruntime: pip install 'archray[export]', or choose the runtime torch-export"
+NO_RUNTIME = f"needs onnx, onnxscript and onnxruntime: {install_command('export')}, or choose the runtime torch-export"
 
 
 class Timing(NamedTuple):

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archray.errors import DataNotFound, MissingExtra
+from archray.errors import DataNotFound, MissingExtra, install_command
 from archray.trainables.data import parquet
 from archray.trainables.data.raw import RawData
 from archray.trainables.data.settings import HUB, DataSettings
@@ -35,7 +35,7 @@ def check(settings: DataSettings) -> None:
     if find_spec("datasets") is None:
         raise MissingExtra(
             f"Expected the library datasets for {settings.name}, but it cannot be imported. Run "
-            "pip install 'archray[huggingface]', or download its Parquet files and use parquet:PATH."
+            f"{install_command('huggingface')}, or download its Parquet files and use parquet:PATH."
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from archray.errors import InvalidInput, MissingExtra
+from archray.errors import InvalidInput, MissingExtra, install_command
 
 IMAGES, BATCH = "images", "batch"  # names of the graph's input, and of the axis with a dynamic length
 LEAST = 2  # images that are traced; with a single one torch would treat the length as a constant
@@ -58,7 +58,7 @@ def check_onnx() -> None:
     if missing:
         raise MissingExtra(
             f"expected {', '.join(ONNX_PACKAGES)} for ONNX, and Python cannot import {', '.join(missing)}. "
-            "Install them with: pip install 'archray[export]'"
+            f"Run {install_command('export')}"
         )
 
 

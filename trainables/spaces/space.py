@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from archray.errors import InvalidArchitecture, InvalidInput, MissingExtra
+from archray.errors import InvalidArchitecture, InvalidInput, MissingExtra, install_command
 from archray.plurals import count
 from archray.registry import Registry
 
@@ -180,7 +180,7 @@ class Space(ABC):
             raise MissingExtra(
                 f"expected the package {self.package} for networks of the space {self.name}, and Python cannot import "
                 "it. "
-                f"Install it on every node: pip install 'archray[{self.package}]'"
+                f"Run {install_command(self.package)}, on every node"
             )
 
     def check_model(self, images: Any, *, num_classes: int, **sizes: Any) -> None:  # noqa: B027, few need it

@@ -24,7 +24,7 @@ from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.settings import Settings
 from archray.trainables.adversarial.attacks import ATTACKS, AttackSettings, check_toolbox
-from archray.trainables.adversarial.defence import AttackWorker, check_defenders, check_pixels
+from archray.trainables.adversarial.defense import AttackWorker, check_defenders, check_pixels
 from archray.trainables.data import load_images
 from archray.trainables.ensembles.ensemble import KIND, STATE_DICT, load_ensemble
 
@@ -157,7 +157,7 @@ def _do(
             (folder / PARTS).write_parquet(names[outcome.item], outcome.value)
             done += 1
             measures = round_of(outcome.value)
-            accuracies = [quantity_of(key).text(measures[key]) for key in ("attack_accuracy", "defence_accuracy")]
+            accuracies = [quantity_of(key).text(measures[key]) for key in ("attack_accuracy", "defense_accuracy")]
             console.print(
                 f"    {done}/{len(names)}  {ATTACKS.get(attack).title}, member {member + 1}: {', '.join(accuracies)}  "
                 f"{measures['seconds']:.0f} s",

@@ -32,7 +32,7 @@ _BARS = {tables.ATTACKED: RANDOM, tables.TRANSFERRED: TRIAL, tables.DEFENDED: FO
 
 
 @figure(height=300)
-def ensemble_defence(run: Run[Any], canvas: Figure) -> None:
+def ensemble_defense(run: Run[Any], canvas: Figure) -> None:
     """Accuracy under each attack: attacked member, other members, ensemble, and ensemble under noise."""
     rounds = _attacked(run)
     attacks = tables.over_rounds(rounds)
@@ -72,7 +72,7 @@ def attack_section(run: Run[Any]) -> Section:
     return figure_section(
         "attack",
         "Accuracy under attack",
-        ensemble_defence(run),
+        ensemble_defense(run),
         description=f"Accuracy of the ensemble under attack: {', '.join(accuracies)}.",
         caption=_text(
             "attack",

@@ -175,7 +175,7 @@ ROUNDS = "attack_rounds.parquet"  # a row per round
 ATTACKS = "attacks.parquet"  # a row per attack
 ENDED = "ended.json"  # written last, after all rounds
 ATTACKED, TRANSFERRED = "attack_accuracy", "transfer_accuracy"
-DEFENDED, CONTROL = "defence_accuracy", "noise_accuracy"
+DEFENDED, CONTROL = "defense_accuracy", "noise_accuracy"
 BENIGN = ("benign_member_accuracy", "benign_accuracy")
 ACCURACIES = (*BENIGN, ATTACKED, TRANSFERRED, DEFENDED, "noise_member_accuracy", CONTROL)
 MEASURES = (*ACCURACIES, "linf", "l2", "seconds")
@@ -241,7 +241,7 @@ def attack_question(folder: Folder) -> dict[str, Any] | None:
 
 
 def measured_attacks(run: Run[Any]) -> dict[str, Spread]:
-    """The defense accuracy under each attack over its rounds; the key is the attack's name and `_defence_accuracy`."""
+    """The defense accuracy under each attack over its rounds; the key is the attack's name and `_defense_accuracy`."""
     rounds = attacked_rounds(run)
     if rounds.empty:
         return {}
