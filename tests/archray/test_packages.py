@@ -127,6 +127,7 @@ ray.shutdown()
             {"ray", "torch"},
         ),
         (["import archray.trainables.data.sources as s; s.read_digits(None)"], {"sklearn", "scipy", "pandas", "torch"}),
+        (["import archray.platform.models.model_files"], {"sklearn"}),  # of a network
         (["import archray.plots"], {"matplotlib", "ray", "torch"}),
         (["import archray.platform.cli as c; c.application(['--help'])"], {"ray", "torch", "numpy", "pandas"}),
         (  # the methods whose validation builds no network

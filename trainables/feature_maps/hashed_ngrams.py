@@ -10,17 +10,22 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-from sklearn.utils import murmurhash3_32
 
 from archray.errors import InvalidInput
+from archray.registry import LazyModule
 from archray.trainables.feature_maps.features import FeatureMap, check_fits, vector_memory
 from archray.trainables.feature_maps.solve_settings import SolveSettings
+
+if TYPE_CHECKING:
+    from sklearn import utils
+    from sklearn.feature_extraction import text as sklearn_text
+else:  # half a second, and models that are networks do not need them
+    utils, sklearn_text = LazyModule("sklearn.utils"), LazyModule("sklearn.feature_extraction.text")
 
 Integers: TypeAlias = npt.NDArray[np.integer]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -107,8 +112,8 @@ def corpus_of(texts: tuple[str, ...]) -> Corpus:
 
 def token_hash(token: str) -> int:
     """Computes 64 bits: MurmurHash3 with two seeds, as in scikit-learn."""
-    encoded = token.encode("utf-8", "surrogatepass")
-    return murmurhash3_32(encoded, 0, positive=True) << 32 | murmurhash3_32(encoded, 1, positive=True)
+    encoded, murmurhash = token.encode("utf-8", "surrogatepass"), utils.murmurhash3_32
+    return murmurhash(encoded, 0, positive=True) << 32 | murmurhash(encoded, 1, positive=True)
 
 
 def mixed(left: Hashes, right: Hashes | np.uint64) -> Hashes:
@@ -126,13 +131,13 @@ def _cut(texts: Sequence[str], tokenize: Callable[[str], list[str]], *, lower: b
     for text in texts:
         words = tokenize(text.lower() if lower else text)
         parts.append(np.array([numbers.setdefault(token, len(numbers)) for token in words], dtype=np.int32))
-    starts = np.zeros(len(texts) + 1, dtype=np.int64)
+    starts, stop_words = np.zeros(len(texts) + 1, dtype=np.int64), sklearn_text.ENGLISH_STOP_WORDS
     np.cumsum([len(part) for part in parts], out=starts[1:])
     return _Tokens(
         ids=np.concatenate([np.empty(0, dtype=np.int32), *parts]),
         starts=starts,
         hashes=np.array([token_hash(token) for token in numbers], dtype=np.uint64),
-        stop=np.array([token.lower() in ENGLISH_STOP_WORDS for token in numbers], dtype=bool),
+        stop=np.array([token.lower() in stop_words for token in numbers], dtype=bool),
     )
 
 

@@ -4,21 +4,25 @@ Objectives are lam ||w||^2 + summed loss, so that C = 1 / (2 lam).
 """
 
 import math
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csr_matrix
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional as F
 
 from archray.errors import InvalidInput
+from archray.registry import LazyModule
 from archray.trainables.feature_maps.features import blocks, ridge_memory
 from archray.trainables.feature_maps.ridge import BlasGram, LinearModel, SolveFailed
 from archray.trainables.feature_maps.solve_settings import Loss
+
+if TYPE_CHECKING:
+    from sklearn import linear_model, svm
+else:  # half a second, and models that are networks do not need them
+    linear_model, svm = LazyModule("sklearn.linear_model"), LazyModule("sklearn.svm")
 
 Matrix: TypeAlias = npt.NDArray[np.float64] | csr_matrix
 
@@ -71,14 +75,16 @@ def fit_svm(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: 
     features: (n, d). labels: (n,). seed: for the order of coordinates. Raises: InvalidInput for a class without points.
     """
     _check(features, labels, classes)
-    model = LinearSVC(loss="hinge", C=1 / (2 * lam), dual=True, random_state=seed % 2**32, max_iter=MAX_ITERATIONS)
+    model = svm.LinearSVC(loss="hinge", C=1 / (2 * lam), dual=True, random_state=seed % 2**32, max_iter=MAX_ITERATIONS)
     return _linear(model.fit(features, labels), classes)
 
 
 def fit_logistic(features: Matrix, labels: npt.NDArray[np.int64], classes: int, lam: float) -> LinearModel:
     """Fits the log loss over all classes, by L-BFGS. Raises: InvalidInput for a class without points."""
     _check(features, labels, classes)
-    model = _linear(LogisticRegression(C=1 / (2 * lam), max_iter=MAX_ITERATIONS).fit(features, labels), classes)
+    model = _linear(
+        linear_model.LogisticRegression(C=1 / (2 * lam), max_iter=MAX_ITERATIONS).fit(features, labels), classes
+    )
     # For two classes there is one sigmoid: a softmax over half its argument with both signs.
     return LinearModel(model.weights / 2, model.intercept / 2) if classes == 2 else model
 
@@ -94,7 +100,7 @@ def fit_sparse_ridge(
     _check_finite(features)
     targets = signs(torch.from_numpy(labels), classes)  # (n, K)
     if ridge_memory(n, d, classes) > memory_gib:
-        fitted = Ridge(alpha=lam, solver="sparse_cg", tol=TOLERANCE).fit(features, targets.numpy())
+        fitted = linear_model.Ridge(alpha=lam, solver="sparse_cg", tol=TOLERANCE).fit(features, targets.numpy())
         return LinearModel(torch.from_numpy(fitted.coef_.T.copy()), torch.from_numpy(np.asarray(fitted.intercept_)))
     mean = targets.mean(0)
     centered = targets - mean
