@@ -127,6 +127,8 @@ class LocalDisk:
             shutil.rmtree(path)  # another thread wrote a file during the removal
 
     def delete(self, path: str) -> None:
+        if os.path.isdir(path) and not os.path.islink(path):
+            raise NotWritable(f"Expected a file at {path}, got a folder. Remove or rename it.")
         os.unlink(path)
 
     def read(self, path: str) -> bytes:

@@ -129,6 +129,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
+        if path.is_dir() and not path.is_symlink():
+            raise errors.NotWritable(f"Expected a file at {path}, got a folder. Remove or rename it.")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

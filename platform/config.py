@@ -166,6 +166,8 @@ def read_config_file(place: str | Path) -> dict[str, Any]:
         raise InvalidInput(f"{path}: expected a file ending in {', '.join(readers)}, got {path.suffix or 'no suffix'}")
     try:
         content = reader(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise InvalidInput(f"{path}: expected options in a few levels, got hundreds. Check the brackets") from error
     except (ValueError, yaml.YAMLError) as error:
         raise InvalidInput(f"{path} is not valid {path.suffix[1:]}: {' '.join(str(error).split())}") from error
     if content is None and path.suffix != ".json":  # only comments
@@ -199,7 +201,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise InvalidInput(f"expected KEY=VALUE such as train.lr=0.05, got {text!r}")
     try:
         return nest(path.strip(), yaml.safe_load(value))
-    except (ValueError, yaml.YAMLError) as error:  # ValueError: an integer of thousands of digits
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: an integer of thousands of digits
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{path.strip()}: expected a YAML value, got {_shortened(value)} ({reason})") from None
 
@@ -210,19 +212,29 @@ def validate(model: type[Model], values: Mapping[str, Any]) -> Model:
         return model.model_validate(dict(values))
     except ValidationError as error:
         paths = list(_paths(model))
-        lines = [_explain(problem, paths) for problem in error.errors()]
+        lines: list[str] = []
+        unknown: dict[str, list[str]] = {}  # advice -> the options for which it is the same
+        for problem in error.errors():
+            if problem["type"] == "extra_forbidden":
+                path = ".".join(map(str, problem["loc"]))
+                unknown.setdefault(_advice(path, paths), []).append(repr(path))
+            else:
+                lines.append(_explain(problem))
+        lines += [f"there is no option {', '.join(options)}; {advice}" for advice, options in unknown.items()]
         prefix = f"the configuration of {values['method']} is invalid: " if "method" in values else ""
         raise InvalidInput(prefix + "; ".join(lines)) from None
 
 
-def _explain(problem: Mapping[str, Any], paths: list[str]) -> str:
-    path = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        level, _, last = path.rpartition(".")
-        options = [option for option in paths if option.rpartition(".")[0] == level]
-        close = difflib.get_close_matches(path, paths, n=1) or difflib.get_close_matches(last, options, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(options)}"
-        return f"there is no option {path!r}; {hint}"
+def _advice(path: str, paths: list[str]) -> str:
+    """Returns the option that an unknown one resembles, or those at its level."""
+    level, _, last = path.rpartition(".")
+    options = [option for option in paths if option.rpartition(".")[0] == level]
+    close = difflib.get_close_matches(path, paths, n=1) or difflib.get_close_matches(last, options, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(options)}"
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    path = ".".join(map(str, problem["loc"]))
     if problem["type"] == "value_error" and ", got " in problem["msg"]:
         return f"{path}: {problem_words(problem['msg'])}"
     return f"{path}: {problem_words(problem['msg'])}, got {_shortened(problem['input'])}"

@@ -9,7 +9,7 @@ from archray.cluster.settings import ClusterSettings, ResourceSettings, check_ad
 from archray.errors import ArchrayError, DiskFull, InvalidInput, RunFolderError, RunInterrupted, TrialCrashed, expect
 from archray.files import Folder, new_file, write_file
 from archray.platform.config import validate
-from archray.platform.engine.settings import PoolSettings, candidates
+from archray.platform.engine.settings import PoolSettings, candidates, fewer
 from archray.platform.methods.configure import check_data_of_space
 from archray.platform.methods.method import serves_networks
 from archray.platform.run.heartbeat import lock
@@ -51,7 +51,7 @@ def proxies(
         space: name of a space, a reference to a custom one, or a custom space, as in `archray.search`.
         data: name of a data set.
         out: Parquet file to write.
-        size: number of canonical forms (distinct architectures) to draw uniformly; None: all.
+        size: number of canonical forms (distinct architectures) to draw uniformly; None, or more than there are: all.
         chunk: architectures per task of an actor; None: as many as it scores in a few seconds.
         seed: seed of the draw of architectures. The data and the metrics are the same for all seeds: the split of the
             data has the seed of `data_settings` (0), and the metrics have the seed of `settings` (42).
@@ -94,6 +94,8 @@ def proxies(
     check_data_of_space(dataset, space)
     check_address(cluster)
     architectures = candidates(space, pool.size, seed)
+    if line := fewer(len(architectures), pool.size, space):
+        console.print(line, soft_wrap=True, markup=False)
     references = filter(is_reference, (space, dataset.name, *scoring.metrics))
     user_files = [file for file in map(reference_file, references) if file is not None]
     # The names for workers: for a user's file they depend on its content.

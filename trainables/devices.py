@@ -2,6 +2,8 @@
 
 import atexit
 import gc
+import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +14,14 @@ from archray.errors import OUT_OF_MEMORY, InvalidInput, is_out_of_memory
 
 CONTEXT_BYTES = 5 * 10**8  # GPU memory of a CUDA process in addition to torch's allocator
 atexit.register(gc.unfreeze)  # otherwise nanobind reports objects that `free_memory` froze as leaked
+
+
+def machine_memory() -> float:
+    """Returns the memory of this machine in bytes; infinity if it is unknown."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError, AttributeError):
+        return math.inf
 
 
 def choose_device(wanted: str, *, gpus: float | None = None) -> torch.device:

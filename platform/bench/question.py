@@ -126,7 +126,7 @@ def _options(word: str, text: str) -> dict[str, Any]:
             raise InvalidInput(f"expected METHOD or METHOD:OPTION=VALUE,OPTION=VALUE, got {word!r}")
         try:
             options[name.strip()] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):  # RecursionError: thousands of brackets
             options[name.strip()] = value
     return options
 

@@ -21,6 +21,7 @@ from archray.platform.bench.question import RANDOM_SEARCH, Question, Share, entr
 from archray.platform.bench.result import BenchResult
 from archray.platform.run.heartbeat import lock
 from archray.plurals import count
+from archray.settings import LARGEST
 from archray.trainables.tabular import Table, read_table
 
 SUMMARY, SEARCHES, DIFFERENCES = "summary.csv", "searches.csv", "differences.csv"
@@ -53,7 +54,8 @@ def bench(
         table: table written by `archray bench import`, or CSV or Parquet with known column names.
         out: folder of the bench, on a disk that every worker can read.
         seeds: number of searches per row, with seeds 0, 1, ....
-        budget: evaluations per search; several numbers give separate searches. Default: 20.
+        budget: evaluations per search, at most the networks of the table; several numbers give separate searches.
+            Default: 20.
         budget_seconds: training seconds per search according to the table, instead of `budget`.
         proxy: metric columns for the methods that use one metric.
         against: row that the other rows are compared with, seed by seed.
@@ -76,6 +78,10 @@ def bench(
     with lock(questions.bench_place(out), "archray bench"):
         folder = begin(question, rows, out, against)
         console = Console()
+        largest = 0 if budget_seconds is not None else max(_requested(budget))
+        if largest > question.budgets[-1]:
+            line = f"budget {question.budgets[-1]:,} (requested: {largest:,}): {rows.location} has no other network"
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
         if rows.uninformative:
             columns = ", ".join(rows.uninformative)
             console.print(f"ignoring constant columns: {columns}", soft_wrap=True, highlight=False, markup=False)
@@ -176,15 +182,15 @@ def _budgets(
                 f"got {seconds:g}"
             )
         return (min(rows, int(np.ceil(seconds / shortest))),), float(seconds)
+    return tuple(sorted({min(size, rows) for size in _requested(budget)})), None
+
+
+def _requested(budget: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Returns the budgets in evaluations, which may be larger than a table. Raises: InvalidInput."""
     budgets = (20,) if budget is None else (budget,) if isinstance(budget, int) else tuple(budget)
-    if not budgets or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in budgets):
-        raise InvalidInput(f"budget: expected positive integers, got {budget!r}")
-    if max(budgets) > rows:
-        raise InvalidInput(
-            f"expected a budget of at most {count(rows, 'distinct network')}, all of {table.location}, got "
-            f"{max(budgets)}"
-        )
-    return tuple(sorted(set(budgets))), None
+    if not budgets or any(not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= LARGEST for n in budgets):
+        raise InvalidInput(f"budget: expected positive integers up to {LARGEST:,}, got {budget!r}")
+    return budgets
 
 
 def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, console: Console) -> None:

@@ -26,7 +26,8 @@ class PoolSettings(Settings):
     """Pool of architectures to score.
 
     Attributes:
-        size: number of architectures; None: every distinct architecture (canonical form) of the space.
+        size: number of architectures, at most every distinct architecture (canonical form) of the space; None: every
+            one.
         chunk: architectures per task of an actor; None: as many as take about five seconds. A killed run loses the
             chunks in flight.
         table: a table from `archray proxies` to use instead of new scores.
@@ -43,23 +44,32 @@ class PoolSettings(Settings):
         return None if table is None else str(local_path(table))
 
 
+def within(number: int, space: str | Space) -> int:
+    """Returns the number of architectures to draw: the requested number, or the size of a smaller space."""
+    size = get_space(space).size
+    return number if number <= size else int(size)
+
+
+def fewer(number: int, requested: int | None, space: str) -> str | None:
+    """Returns the line for the user if a draw from a space has fewer architectures than requested; None otherwise."""
+    if requested is None or number >= requested:
+        return None
+    return f"{count(number, 'architecture')} (requested: {requested:,}): {space} has no other"
+
+
 def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
     """Returns distinct canonical forms as strings: all of a space, or a random draw.
 
     Args:
         space: name of a space, or a space.
-        size: number of forms to draw; None: all. The draw is uniform over canonical forms in a space of up to
-            ENUMERABLE architectures, and over architectures in a larger space.
+        size: number of forms to draw; None, or more than the space has: all. The draw is uniform over canonical forms
+            in a space of up to ENUMERABLE architectures, and over architectures in a larger space, where it may find
+            fewer.
         seed: seed of the draw.
 
-    Raises: InvalidInput if the space has fewer forms than `size`, or is too large to score all.
+    Raises: InvalidInput if the space is too large to score all.
     """
     space = get_space(space)
-    if size is not None and size > space.size:
-        raise InvalidInput(
-            f"expected a pool of at most {count(int(space.size), 'architecture')}, the size of {space.name}, got "
-            f"{size}. Lower the pool size"
-        )
     rng = np.random.default_rng(seed)
     if space.size > ENUMERABLE:
         if size is None:
@@ -71,17 +81,9 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
             draws = min(size - len(drawn), remaining, DRAWS_AT_ONCE)
             remaining -= draws
             drawn.update((space.encode(space.canonical(draw)), None) for draw in space.samples(draws, rng))
-        if len(drawn) == size:
-            return list(drawn)
-        raise InvalidInput(
-            f"expected a pool of {size}, got only {count(len(drawn), 'distinct architecture')} in "
-            f"{count(DRAWS_PER_ROW * size, 'draw')} from {space.name}. Reduce the pool size"
-        )
+        return list(drawn)
     forms = list(dict.fromkeys(space.canonical(architecture) for architecture in space.enumerate()))
-    if size is not None:
-        if size > len(forms):
-            number = count(len(forms), "distinct architecture")
-            raise InvalidInput(f"expected a pool of at most {number} of {space.name}, got {size}. Lower the pool size")
+    if size is not None and size < len(forms):
         forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
     return [space.encode(form) for form in forms]
 

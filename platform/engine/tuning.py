@@ -155,6 +155,10 @@ class TuneStage(Stage[ReadsT]):
         if plan is None:
             return
         run = run_trials(tuned, plan, context, search=self.search)
+        ended, options = plan.before + len(run.trials), context.tune_options
+        is_limited = options.time_budget_s is not None or options.tune_config is not None
+        if plan.searcher is not None and ended < plan.total and not is_limited:
+            context.say(f"{count(ended, 'trial')} (requested: {plan.total:,}): the search has no other suggestion")
         run.write_tables(folder, context.say, keep_earlier=self.extends)
         if has_costs(context):
             folder.write_parquet(TRIALS, with_costs(context, folder.read_parquet(TRIALS), fill=True))

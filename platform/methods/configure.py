@@ -94,9 +94,6 @@ def make_config(
             f"expected space to be a name ('archray list spaces') or a reference such as path.py:Class, got {space!r}"
         )
     of_space = merge(space_defaults(method.config, space), method.defaults(space))
-    pool = layers[0].get("pool")
-    if isinstance(pool, Mapping) and get_space(space).size <= (pool.get("size") or 0):
-        layers.insert(1, {"pool": {"size": None}})  # a smaller space: all of its architectures
     return validate(method.config, merge(of_space, *layers, families=families))
 
 

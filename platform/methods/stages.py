@@ -21,7 +21,7 @@ from archray.platform.engine.run_costs import (
     with_costs,
     with_decisions,
 )
-from archray.platform.engine.settings import all_forms, candidates
+from archray.platform.engine.settings import all_forms, candidates, fewer
 from archray.platform.engine.stage import Context, Work, WorkStage
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -46,9 +46,13 @@ def _score(context: Context[PooledConfig], folder: Folder) -> None:
     metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
     seed = context.seed("pool")
     sample = feasible_candidates(context, config.pool.size, seed)
+    if sample is None:
+        sample = candidates(run.space, config.pool.size, seed)
+        if line := fewer(len(sample), config.pool.size, config.space):
+            context.say(line)
     score_pool(
         folder,
-        candidates(run.space, config.pool.size, seed) if sample is None else sample,
+        sample,
         space=run.space,
         data=run.data,
         proxy=config.scored.model_copy(update={"metrics": metrics}),
@@ -65,7 +69,7 @@ def _amount(config: PooledConfig) -> str | Work:
     pool = config.pool
     if pool.table is not None:
         return f"none: scores are read from {pool.table}"
-    if pool.size is None:
+    if pool.size is None or pool.size >= get_space(config.space).size:
         return "all canonical architectures of the space"
     return Work(count(pool.size, "architecture"), pool.size, config.scored)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -39,15 +40,14 @@ def _hardware() -> dict[str, Any]:
     """Returns the hardware of the driver's machine. `memory_gib` is None if unknown."""
     import torch
 
-    try:
-        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (ValueError, OSError, AttributeError):
-        memory = None
+    from archray.trainables.devices import machine_memory  # torch
+
+    memory = machine_memory()
     return {
         "machine": platform.machine(),
         "system": platform.platform(),
         "cpus": os.cpu_count(),
-        "memory_gib": memory,
+        "memory_gib": round(memory / 2**30, 1) if math.isfinite(memory) else None,
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
     }
 

@@ -65,6 +65,14 @@ def test_a_missing_folder_raises_an_error(tmp_path: Path) -> None:
         write_file(tmp_path / "nowhere" / "a", b"")
 
 
+def test_a_folder_in_place_of_a_file_raises_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for change in (lambda: write_file(tmp_path / "a", b""), lambda: Folder(tmp_path).delete("a")):
+        with pytest.raises(NotWritable, match=r"Expected a file at .*a, got a folder\. Remove or rename it"):
+            change()
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
 @pytest.mark.parametrize("before", [None, b"old"])
 def test_a_kill_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, before: bytes | None) -> None:
     target = tmp_path / "a"

@@ -92,8 +92,6 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
         "a function of network, images and labels, got metric(network)",
     ),
     (("proxies", "--size", "0"), "size"),
-    (("proxies", "--size", "20000"), "expected a pool of at most 15"),
-    ((*SEARCH, "--pool-size", "20000"), "expected a pool of at most 15"),
     ((*SEARCH, "--pool", "absent.parquet"), "absent.parquet, which does not exist. Pass a table"),
     (("proxies", "--out", "taken/file"), "exists already"),
     ((*SEARCH, "--space", "leaves.py:Space"), "cannot be imported: SystemExit: bye ("),

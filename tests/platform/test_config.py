@@ -63,6 +63,10 @@ def test_a_later_source_overrides_an_earlier_one(options, assignments, epochs):
         ("c.toml", "seed = ", "not valid toml"),
         ("c.ini", "seed = 3", "expected a file ending in .toml"),
         ("c.json", "[1]", "keys and values"),
+        ("c.json", '{"seed": ' + "[" * 100_000, "expected options in a few levels, got hundreds"),
+        ("c.json", '{"a": ' * 990 + "1" + "}" * 990, "a few levels"),
+        ("c.yaml", "seed: " + "[" * 990 + "]" * 990, "a few levels"),
+        ("c.toml", "seed = " + "[" * 5000 + "]" * 5000, "a few levels"),
     ],
 )
 def test_bad_config_files_raise_an_error(tmp_path, name, text, message):
@@ -71,6 +75,23 @@ def test_bad_config_files_raise_an_error(tmp_path, name, text, message):
         read_config_file(tmp_path / name)
     with pytest.raises(InvalidInput, match="no configuration file"):
         read_config_file(tmp_path / "absent.toml")
+
+
+def test_nested_brackets_on_the_command_line_raise_an_error():
+    deep = "[" * 5000 + "]" * 5000
+    with pytest.raises(InvalidInput, match="seed: expected a YAML value"):
+        parse_assignment(f"seed={deep}")
+    for options in ({"decide": [f"train.lr={deep},1"]}, {"cost_on": deep}):
+        with pytest.raises(InvalidInput):
+            make_config("random", "smoke", None, options)
+
+
+def test_unknown_keys_of_a_level_list_its_keys_once():
+    with pytest.raises(
+        InvalidInput, match=r"there is no option 'qa', 'qb'; expected one of method, .*'train.zzzz'; expected"
+    ) as caught:
+        make_config("hnas", "smoke", {"qa": 1, "qb": 2}, {"train__zzzz": 3})
+    assert str(caught.value).count("expected one of") == 2
 
 
 def test_a_misspelled_key_gets_a_suggestion():
@@ -132,13 +153,32 @@ def test_options_of_a_space_keep_the_other_defaults_of_a_method():
     assert (config.final.epochs, config.final.grad_clip) == (200, 1.0)
 
 
-def test_a_pool_is_at_most_the_whole_space():
-    small, large = "examples/own_space.py:ResidualSpace", "nasbench201"  # 108 and 15,625 architectures
-    sizes = [make_config("rank-surrogate", "demo", None, {"space": space}).pool.size for space in (small, large)]
-    assert sizes == [None, 300]  # None: all
-    assert make_config("hnas", "smoke", None, {"space": small}).pool.size == 12
-    assert make_config("rank-surrogate", "demo", None, {"space": small, "pool_size": 12}).pool.size == 12
-    assert make_config("rank-surrogate", "demo", {"pool": {"size": 20}}, {"space": small}).pool.size == 20
-    config = make_config("rank-surrogate", "demo", None, {"space": small, "pool_size": 400})
-    with pytest.raises(InvalidInput, match="at most 108"):
+SMALL_MODEL = """from torch import nn
+from archray import Choice
+
+def network(in_channels, num_classes):
+    def either(name):
+        return Choice({"conv": nn.Conv2d(4, 4, 3, padding=1), "skip": nn.Identity()}, name=name)
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
+    return nn.Sequential(nn.Conv2d(in_channels, 4, 3), either("x"), either("y"), *head)
+"""  # four architectures
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "amount"),
+    [
+        ("rank-surrogate", {}, "all canonical architectures of the space"),
+        ("hnas", {"pool_size": 400}, "all canonical architectures of the space"),
+        ("hnas", {"pool_size": 3}, "3 architectures"),
+        ("rs-ws", {}, "then 4 scored architectures per supernet"),
+        ("rs-ws", {"samples": 3}, "then 3 scored architectures per supernet"),
+        ("supernet-halving", {}, "4 candidates; each round"),
+        ("supernet-halving", {"candidates": 1000}, "4 candidates; each round"),
+    ],
+)
+def test_a_draw_is_at_most_the_whole_space(tmp_path, name, options, amount):
+    (tmp_path / "small.py").write_text(SMALL_MODEL)
+    for preset in ("smoke", "demo"):
+        config = make_config(name, preset, None, {"space": f"{tmp_path / 'small.py'}:network", **options})
         config.check()
+        assert amount in get_method(name).recipe.stages[0].amount(config)

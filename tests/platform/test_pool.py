@@ -55,6 +55,7 @@ def test_a_small_space_gives_all_canonical_forms() -> None:
     pool = candidates("nasbench201", None, seed=0)
     assert len(pool) == len(set(pool))
     assert set(pool) == {space.encode(space.canonical(a)) for a in space.enumerate()}
+    assert candidates("nasbench201", 10**6, seed=0) == pool
 
 
 def test_a_sample_has_distinct_canonical_forms_and_depends_on_the_seed() -> None:
@@ -68,8 +69,7 @@ def test_a_sample_has_distinct_canonical_forms_and_depends_on_the_seed() -> None
 
 def test_a_space_too_large_to_enumerate_is_sampled() -> None:
     assert len(set(candidates(WideSpace(), 4, seed=0))) == 4
-    with pytest.raises(InvalidInput, match="a pool of 5, got only 4 distinct architectures in 500 draws from wide"):
-        candidates(WideSpace(), 5, seed=0)
+    assert len(set(candidates(WideSpace(), 5, seed=0))) == 4, "a draw has at most all forms"
     with pytest.raises(InvalidInput, match="Set the pool size"):
         candidates(WideSpace(), None, seed=0)
 

@@ -14,6 +14,7 @@ from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data import DataSettings, check_data, load_data, save_arrays
 from archray.trainables.data.load import file_checksums, read_data
 from archray.trainables.data.sources import CIFAR
+from archray.trainables.devices import machine_memory
 
 RNG = np.random.default_rng(0)
 
@@ -316,6 +317,32 @@ def test_invalid_arrays_raise_an_error(tmp_path):
     path.write_bytes(b"no archive")
     with pytest.raises(InvalidInput, match=r"expected an \.npz file"):
         check_data(DataSettings(name=f"arrays:{path}"))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([[1], [1, 2]], [0, 1], "expected x_train as an array, or lists of equal lengths, got a list"),
+        ([[[1]], [[2]]], [[0], [1, 2]], "expected y_train as an array"),
+        (torch.zeros(2, 4, 4, requires_grad=True), [0, 1], "got a Tensor that NumPy rejects"),
+    ],
+)
+def test_values_that_are_no_arrays_raise_an_error(tmp_path, x, y, message):
+    with pytest.raises(InvalidInput, match=message):
+        save_arrays(tmp_path / "own.npz", x, y)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DataSettings(name="digits", image_size=100_000),
+        DataSettings(name="gaussian", image_size=100_000),
+        DataSettings(name="digits", image_size=int(machine_memory() ** 0.5) // 40),
+    ],
+)
+def test_images_that_do_not_fit_in_memory_raise_an_error(settings):
+    with pytest.raises(InvalidInput, match=r"expected data that fit in memory, got .* Lower data.image_size"):
+        read_data(settings)
 
 
 def test_arrays_that_cannot_be_trained_on_raise_an_error(tmp_path):

@@ -256,6 +256,11 @@ def test_an_unknown_name_of_the_library_datasets_raises_an_error(tmp_path: Path)
         read_data(DataSettings(name=f"hf:{tmp_path / 'none'}"))
 
 
+def test_hf_needs_a_name() -> None:
+    with pytest.raises(InvalidInput, match="expected hf: with the name of a data set or a folder"):
+        check_data(DataSettings(name="hf:"))
+
+
 def test_a_missing_library_datasets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archray.trainables.data.hub.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[huggingface\]'"):

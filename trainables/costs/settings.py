@@ -57,7 +57,7 @@ class LatencySettings(Settings):
 
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):  # RecursionError: thousands of brackets
             raise ValueError('expected resources as JSON, such as {"raspberry": 1}') from None
 
     @field_validator("resources")

@@ -52,12 +52,23 @@ def save_arrays(
         if (x is None) != (y is None):
             raise InvalidInput(f"expected both x_{name} and y_{name} or neither, got one of them. Give both")
         if x is not None and y is not None:
-            stored[f"x_{name}"], stored[f"y_{name}"] = np.asarray(x), np.asarray(y)
+            stored[f"x_{name}"], stored[f"y_{name}"] = _array(x, f"x_{name}"), _array(y, f"y_{name}")
     _raw(stored, "the arrays")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as stream:
         np.savez_compressed(stream, **stored)
     return f"arrays:{path}"
+
+
+def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """Converts lists or tensors. Raises: InvalidInput for lists of unequal lengths, or a tensor that NumPy rejects."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidInput(
+            f"expected {name} as an array, or lists of equal lengths, got a {type(values).__name__} that NumPy rejects "
+            f"({error}). Convert it"
+        ) from error
 
 
 def check(settings: DataSettings) -> None:

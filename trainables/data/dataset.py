@@ -21,12 +21,14 @@ from archray.plurals import count
 from archray.trainables.data.image_form import ImageForm
 from archray.trainables.data.raw import RawData, split_parts
 from archray.trainables.data.settings import AugmentationSettings, DataSettings
+from archray.trainables.devices import machine_memory
 
 logger = logging.getLogger(__name__)
 
 PART_NAMES = ("training", "validation", "test")
 SHADE = 1.5 / 255  # share of the largest training value; images that differ by less count as nearly equal
 ROUNDING = 1e-4  # tolerance of 0..1 after resizing
+FLOAT = 4  # bytes of a float32
 HASHED = 1024  # images that a checksum normalizes at a time
 
 
@@ -270,7 +272,7 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
 
     8-bit images that need no resizing stay 8-bit and are normalized in batches, with the same result.
 
-    Raises: InvalidInput if images are not square and no `image_size` is set, or contain NaN or infinity.
+    Raises: InvalidInput if images are not square and no `image_size` is set, or contain NaN or infinity; MemoryError.
     """
     parts = split_parts(raw, settings)
     for part_name, (images, _) in zip(PART_NAMES, parts, strict=True):
@@ -285,6 +287,9 @@ def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
         )
     size = settings.image_size or height
     in_bytes = all(images.dtype == np.uint8 and images.shape[-2:] == (size, size) for images, _ in parts)
+    needed = sum(len(labels) for _, labels in parts) * parts[0][0].shape[1] * size**2 * FLOAT
+    if not in_bytes and needed > (memory := machine_memory()):  # otherwise the system would kill the process
+        raise MemoryError(f"{needed / 2**30:,.0f} GiB of images, and this machine has {memory / 2**30:,.0f} GiB")
     tensors = [
         torch.from_numpy(np.ascontiguousarray(images)) if in_bytes else _scaled(images, size) for images, _ in parts
     ]

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archray.errors import DataNotFound, MissingExtra, install_command
+from archray.errors import DataNotFound, InvalidInput, MissingExtra, install_command
 from archray.trainables.data import parquet
 from archray.trainables.data.raw import RawData
 from archray.trainables.data.settings import HUB, DataSettings
@@ -31,7 +31,9 @@ class HubRows:
 
 
 def check(settings: DataSettings) -> None:
-    """Opens nothing. Raises: MissingExtra, with the install command, without the library."""
+    """Opens nothing. Raises: InvalidInput without a name; MissingExtra, with the install command, if it is missing."""
+    if settings.name == HUB:
+        raise InvalidInput("expected hf: with the name of a data set or a folder, such as hf:uoft-cs/cifar10, got hf:")
     if find_spec("datasets") is None:
         raise MissingExtra(
             f"Expected the library datasets for {settings.name}, but it cannot be imported. Run "

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archray.errors import InvalidInput, UnknownName
+from archray.errors import InvalidInput, UnknownName, is_out_of_memory
 from archray.references import call_reference, is_reference, load_reference
 from archray.registry import Registry
 from archray.trainables.data import arrays, docstrings, glyphs, hub, image_folder, parquet, sources
@@ -173,16 +173,30 @@ def read_data(settings: DataSettings, device: str | torch.device = "cpu") -> Dat
     if source is None:
         return _user_dataset(settings, device)
     check_data(settings)
+    try:
+        dataset = _prepared(source, settings)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InvalidInput(
+            f"expected data that fit in memory, got {settings.name} with data.image_size "
+            f"{settings.image_size or 'of the files'} ({error}). Lower data.image_size, or set data.limit"
+        ) from error
+    return dataset if isinstance(dataset, TextDataset) else dataset.to(device)
+
+
+def _prepared(source: DataSource, settings: DataSettings) -> Dataset | TextDataset:
+    """Reads and prepares the points on the CPU."""
     raw: Any = source.read(settings)
     if isinstance(raw, RawText):
         return make_text_dataset(raw, settings)
     if isinstance(raw, RawFiles):
         from archray.trainables.data.image_stream import make_streamed_dataset
 
-        return make_streamed_dataset(raw, settings).to(device)
+        return make_streamed_dataset(raw, settings)
     from archray.trainables.data.dataset import make_dataset
 
-    return make_dataset(raw, settings).to(device)
+    return make_dataset(raw, settings)
 
 
 _loaded = lru_cache(maxsize=4)(read_data)

@@ -70,7 +70,7 @@ class DataSettings(Settings):
         for prefix in PATH_PREFIXES:
             if name.startswith(prefix) and len(name) > len(prefix):
                 return f"{prefix}{local_path(name[len(prefix) :])}"
-        if name.startswith(HUB) and Path(name.removeprefix(HUB)).expanduser().is_dir():
+        if name.startswith(HUB) and name != HUB and Path(name.removeprefix(HUB)).expanduser().is_dir():
             return f"{HUB}{local_path(name.removeprefix(HUB))}"
         return name
 

@@ -15,8 +15,9 @@ import pandas as pd
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler
 
-from archray.errors import ArchrayError, InvalidInput
+from archray.errors import ArchrayError
 from archray.files import Folder
+from archray.platform.engine.settings import fewer
 from archray.platform.engine.stage import Context, Stage, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage, run_trials
@@ -59,11 +60,8 @@ def sample_candidates(context: Context[FeatureMapConfig], number: int) -> list[s
             left_out += 1
         else:
             candidates[candidate] = None
-    if len(candidates) < number:
-        raise InvalidInput(
-            f"expected at most {count(len(candidates), 'candidate')} for {config.space}, which has no more distinct "
-            f"feature maps, got {number}. Lower candidates"
-        )
+    if line := fewer(len(candidates), number, config.space):
+        context.say(line)
     if left_out:
         context.say(
             f"skipping feature maps with Naive-Bayes weights: they need two classes, and {config.data.name} has "

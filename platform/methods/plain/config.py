@@ -104,11 +104,6 @@ class PlainConfig(TrainedSearchConfig):
                 f"{self.method} --table {table.location} --seeds {self.repeats}' for the mean and spread of several "
                 "searches"
             )
-        if self.search.budget > len(table.rows):
-            raise InvalidInput(
-                f"expected a budget of at most the {count(len(table.rows), 'network')} in {table.location}, got "
-                f"{self.search.budget}"
-            )
 
     def check_extends(self, before: SearchConfig) -> None:
         if isinstance(before, PlainConfig):

@@ -47,7 +47,7 @@ def _values(values: Any) -> list[Any]:
     if isinstance(values, str):
         try:
             return [yaml.safe_load(value) for value in values.split(",")]
-        except yaml.YAMLError:
+        except (ValueError, RecursionError, yaml.YAMLError):  # as for `parse_assignment`
             raise InvalidInput(f"expected values separated by commas such as {EXAMPLE}, got {values!r}") from None
     return list(values) if isinstance(values, list | tuple) else [values]
 

@@ -24,6 +24,7 @@ from archray.platform.engine.run_costs import (
     searched_space,
     with_costs,
 )
+from archray.platform.engine.settings import fewer
 from archray.platform.engine.stage import Context, Stage, Work, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -131,6 +132,9 @@ def search_of_table(
         table.mode,
         scheduler=None if scheduler is None else scheduler(config),
     ).drop(columns="value")
+    if len(frame) < config.search.budget:
+        requested = config.search.budget
+        context.say(f"{count(len(frame), 'lookup')} (requested: {requested:,}): the search has no other suggestion")
     folder.write_parquet(TRIALS, with_costs(context, frame))
     trials = Trials(frame, table.mode)
     if trials.best is None:
@@ -166,6 +170,8 @@ def baseline_of_table(context: Context[Any], folder: Folder, table: Table) -> No
     if number == 0:
         context.say("skipped: baseline is 0")
         return
+    if line := fewer(number, context.config.baseline, table.location):
+        context.say(line)
     searcher = RandomSearch(
         searched_space(context), number, seed=context.seed("baseline"), metric=RESULT, mode=table.mode
     )

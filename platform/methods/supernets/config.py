@@ -243,8 +243,8 @@ class RandomSearchWSConfig(SupernetSearchConfig):
     """The configuration of random search with weight sharing. Li and Talwalkar 2019, section 3.2.
 
     Fields:
-        samples: number of random architectures that are scored with the weights of each supernet; the authors' program
-            scores 1,000.
+        samples: number of random architectures that are scored with the weights of each supernet, at most all of the
+            space; the authors' program scores 1,000.
     """
 
     method: Literal["rs-ws"] = "rs-ws"
@@ -257,9 +257,6 @@ class RandomSearchWSConfig(SupernetSearchConfig):
                 f"{self.supernet.relaxation.name}. Remove it, or choose another method"
             )
         super().check()
-        from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch
-
-        draw_architectures(self.space, self.supernet, self.samples, self.seed)
 
 
 RS_WS = supernet_method(
@@ -279,7 +276,7 @@ class SupernetHalvingConfig(SupernetSearchConfig):
 
     Fields:
         search_seeds: number of searches, always 1; its replicas run at the same time.
-        candidates: number of random architectures at the start.
+        candidates: number of random architectures at the start, at most all of the space.
         replicas: number of supernets per round, each with its own initial weights; their scores are averaged.
         keep: share of the candidates that stay after each round.
         growth: factor by which the epochs grow from round to round; 1 in Algorithm 1.
@@ -297,12 +294,6 @@ class SupernetHalvingConfig(SupernetSearchConfig):
     @property
     def mode(self) -> str:
         return "min" if self.score == "loss" else "max"
-
-    def check(self) -> None:
-        super().check()
-        from archray.platform.methods.supernets.random_paths import draw_architectures  # which imports torch
-
-        draw_architectures(self.space, self.supernet, self.candidates, self.seed)
 
 
 SUPERNET_HALVING = supernet_method(

@@ -26,6 +26,7 @@ from archray.errors import ArchrayError, InvalidInput
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import count_failures, device_of, score_in_shards
 from archray.platform.engine.run_costs import searched_space
+from archray.platform.engine.settings import fewer, within
 from archray.platform.engine.stage import Context, Work
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.trial_tables import reasons
@@ -51,7 +52,7 @@ TYPES = {**dict.fromkeys(scorers.SCORES, "float64"), "failure": "string"}
 
 
 def draw_architectures(space: Space | str, options: SupernetOptions, number: int, seed: int) -> list[str]:
-    """Draws distinct architectures uniformly from the architectures that the supernet can find.
+    """Draws distinct architectures uniformly from the architectures that the supernet can find, or all if it has fewer.
 
     Each is the discretization of independent uniform weights. Operations that the supernet does not have (`none`) are
     not drawn, as no step trained such a path. Isomorphic architectures are distinct, as their shared weights differ.
@@ -62,34 +63,36 @@ def draw_architectures(space: Space | str, options: SupernetOptions, number: int
         number: number of architectures.
         seed: seed of the draws.
 
-    Raises: InvalidInput if the space has fewer architectures.
+    Raises: InvalidInput if no architecture meets the constraints.
     """
     meets = space.meets if isinstance(space, ConstrainedSpace) else lambda architecture: True
     space = get_space(space.unconstrained if isinstance(space, ConstrainedSpace) else space)
     parameters = options.groups(space)
-    if number > space.size:
-        size = count(int(space.size), "architecture")
-        raise InvalidInput(
-            f"expected at most {size}, the size of {space.name}, got {number} candidates. Lower samples or candidates"
-        )
     generator = torch.Generator().manual_seed(seed)
     architectures: dict[str, None] = {}
     repeats = 0
-    while len(architectures) < number:
+    while len(architectures) < within(number, space) and repeats < REPEATS:
         weights = {group.name: torch.rand(group.shape, generator=generator) for group in parameters}
         architecture = discretize(space, weights)
         if architecture not in architectures and meets(space.decode(architecture)):
             architectures[architecture] = None
             repeats = 0
-            continue
-        repeats += 1
-        if repeats == REPEATS:
-            distinct = count(len(architectures), "distinct architecture")
-            raise InvalidInput(
-                f"expected at most {distinct} from the supernet of {space.name}, got {number}; the last {REPEATS} "
-                "draws found no other architecture. Lower samples or candidates"
-            )
+        else:
+            repeats += 1
+    if not architectures:
+        raise InvalidInput(
+            f"expected an architecture of {space.name} that meets the constraints, got none in {REPEATS} draws. Relax "
+            "the constraint"
+        )
     return list(architectures)
+
+
+def _drawn(context: Context[Any], number: int, seed: int) -> list[str]:
+    """Draws architectures of the run, and prints a line if there are fewer."""
+    drawn = draw_architectures(searched_space(context), context.config.supernet, number, seed)
+    if line := fewer(len(drawn), number, context.config.space):
+        context.say(line)
+    return drawn
 
 
 def score_with_shared_weights(
@@ -157,7 +160,7 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
             samples = stream_seed(context.seed("samples"), trial["seed"])  # architectures differ between trials
             scores = score_with_shared_weights(
                 folder / f"scores-{trial['trial_id']}",
-                draw_architectures(searched_space(context), config.supernet, config.samples, samples),
+                _drawn(context, config.samples, samples),
                 settings=supernet_settings(context),
                 weights=weights,
                 resources=config.resources,
@@ -190,7 +193,8 @@ def best_of(scores: pd.DataFrame) -> dict[str, Any]:
 
 def _supernets_and_samples(config: RandomSearchWSConfig) -> Work:
     work = stages.supernets_amount(config)
-    return replace(work, text=f"{work}, then {count(config.samples, 'scored architecture')} per supernet")
+    scored = count(within(config.samples, config.space), "scored architecture")
+    return replace(work, text=f"{work}, then {scored} per supernet")
 
 
 RS_WS_RECIPE = supernet_recipe(
@@ -211,7 +215,7 @@ RS_WS_RECIPE = supernet_recipe(
 
 def _halving_trials(context: Context[SupernetHalvingConfig], tuned: Folder) -> TrialPlan:
     config, seed = context.config, context.seed("candidates")
-    candidates = draw_architectures(searched_space(context), config.supernet, config.candidates, seed)
+    candidates = _drawn(context, config.candidates, seed)
     searcher = partial(
         WeightSharingHalving,
         candidates,
@@ -268,8 +272,9 @@ HALVING_RECIPE = supernet_recipe(
         finish=_write_winner,
         search=True,
         amount=lambda config: (
-            f"{count(config.candidates, 'candidate')}; each round keeps a share of {config.keep:g}. The first round "
-            f"trains {training_amount(config.replicas, config.supernet.training, 'supernet')}"
+            f"{count(within(config.candidates, config.space), 'candidate')}; each round keeps a share of "
+            f"{config.keep:g}. The first round trains "
+            f"{training_amount(config.replicas, config.supernet.training, 'supernet')}"
         ),
     ),
 )
