@@ -35,6 +35,7 @@ def check(
     import torch
 
     from archray.platform.methods.catalog import METHODS
+    from archray.trainables.costs.measures import torch_threads
     from archray.trainables.costs.registry import get_cost
     from archray.trainables.nets.build_network import check_network
     from archray.trainables.nets.network_settings import NetworkSettings
@@ -54,19 +55,20 @@ def check(
     if loaded.kind == "network" and not isinstance(loaded, TableSpace):
         network = NetworkSettings(channels=channels, cells=cells)
         images = torch.randn(2, in_channels, image_size, image_size)
-        loaded.check_model(images, num_classes=classes, channels=channels, cells=cells)
-        drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
-        architectures = list(dict.fromkeys([*even_architectures(loaded), *drawn]))
-        shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
-        costs: dict[str, list[float]] = {"parameters": [], "flops": []}
-        for architecture in architectures:
-            try:
-                built = check_network(loaded, architecture, network, seed=0, **shape)
-            except InvalidArchitecture as error:
-                failures.append(str(error))
-                continue
-            for name, values in costs.items():
-                values.append(get_cost(name).function(built, (in_channels, image_size, image_size)))
+        with torch_threads(1):  # two images keep one thread busy; others would wait and use the CPU
+            loaded.check_model(images, num_classes=classes, channels=channels, cells=cells)
+            drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
+            architectures = list(dict.fromkeys([*even_architectures(loaded), *drawn]))
+            shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
+            costs: dict[str, list[float]] = {"parameters": [], "flops": []}
+            for architecture in architectures:
+                try:
+                    built = check_network(loaded, architecture, network, seed=0, **shape)
+                except InvalidArchitecture as error:
+                    failures.append(str(error))
+                    continue
+                for name, values in costs.items():
+                    values.append(get_cost(name).function(built, (in_channels, image_size, image_size)))
         for name, values in costs.items():
             if values:
                 console.print(

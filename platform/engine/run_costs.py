@@ -232,7 +232,7 @@ def feasible_candidates(context: "Context[Any]", size: int | None, seed: int) ->
             if len(drawn) == size:
                 return list(drawn)
     else:
-        forms = list(dict.fromkeys(whole.canonical(architecture) for architecture in whole.enumerate()))
+        forms = whole.canonical_forms()
         drawn = {}
         for row in range(len(forms)) if size is None else rng.permutation(len(forms)):
             if space.meets(forms[row]):

@@ -18,7 +18,7 @@ from archray.trainables.data import DataSettings, load_images
 from archray.trainables.model_space.networks import inherit, standalone_state
 from archray.trainables.nets import NetworkSettings, build
 from archray.trainables.nets.build_network import check_build, check_network
-from archray.trainables.spaces import get_space
+from archray.trainables.spaces import Space, get_space
 from archray.trainables.supernets.elastic import build_sliced
 from archray.trainables.supernets.networks import build_supernet
 
@@ -64,6 +64,29 @@ def test_choices_that_an_architecture_does_not_use_have_no_effect():
     assert len({space.canonical(architecture) for architecture in space.enumerate()}) == 3 * (2 + 4)
     assert space.condition("inner") == ("outer", ("inner",)) and space.condition("block1") == ("depth", ("2",))
     assert space.condition("outer") is None and space.condition("block0") is None
+
+
+def repeated(in_channels, num_classes):
+    """A decision that is used with each of two alternatives, one of which comes later."""
+    first = Choice({"inner": Choice(convolutions(a=1, b=3), name="inner"), "skip": nn.Identity()}, name="first")
+    inner = Repeat(lambda number: Choice(convolutions(a=1, b=3), name="inner"), (0, 2), name="depth")
+    second = Choice({"skip": nn.Identity(), "inner": inner}, name="second")
+    width = Width([4, 6, 8], name="width")
+    return nn.Sequential(nn.Conv2d(in_channels, 8, 3), first, second, nn.Conv2d(8, width, 1), *head(width, num_classes))
+
+
+@pytest.mark.parametrize(
+    ("space", "number"),
+    [
+        (ModelSpace(nested), 3 * (2 + 4)),
+        (ModelSpace(repeated), 3 * (2 + 2 * 3 + 1 + (1 + 2 + 2))),
+        (get_space(OWN), 3 * sum(3**depth for depth in range(1, 5))),
+        (ModelSpace(nested, constraint=lambda chosen: chosen["inner"] == "b"), 2 * (2 + 4)),
+    ],
+)
+def test_every_canonical_form_is_listed_once_in_the_order_of_the_space(space, number):
+    forms = space.canonical_forms()
+    assert len(forms) == number and list(forms) == Space.canonical_forms(space)
 
 
 def test_a_constraint_of_the_user_bounds_the_space():

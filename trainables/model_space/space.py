@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -246,6 +246,29 @@ class ModelSpace(Space):
     def enumerate(self) -> Iterator[Architecture]:
         return filter(self._is_allowed, super().enumerate())
 
+    def canonical_forms(self) -> Sequence[Architecture]:
+        if self.constraint is not None:  # it may exclude a canonical form, but not its variants
+            return super().canonical_forms()
+        # Unused decisions have their first choice, so that `enumerate` yields a form before its variants.
+        numbers = np.arange(int(self.size))
+        kept = np.ones(len(numbers), dtype=bool)
+        strides = np.cumprod([1, *(len(decision.choices) for decision in self.decisions[:0:-1])])[::-1]
+        stride_of = dict(zip((decision.name for decision in self.decisions), strides.tolist(), strict=True))
+        choices_of = {decision.name: decision.choices for decision in self.decisions}
+
+        def ranks(name: str) -> Any:
+            return numbers // stride_of[name] % len(choices_of[name])
+
+        for name, places in self._uses.items():
+            if () in places:  # always used
+                continue
+            used = ranks(name) == 0
+            for place in set(places):
+                holds = (np.isin(ranks(n), [choices_of[n].index(label) for label in labels]) for n, labels in place)
+                used |= reduce(np.logical_and, holds)
+            kept &= used
+        return _Forms(self.decisions, np.flatnonzero(kept))
+
     def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
         return self._first_allowed(lambda: super(ModelSpace, self).mutate(architecture, rng))
 
@@ -301,6 +324,20 @@ class ModelSpace(Space):
             f"{self.name}: Expected a constraint that some architectures meet, but {TRIES} drawn architectures do not. "
             "Relax the constraint"
         )
+
+
+class _Forms(Sequence[Architecture]):
+    """Architectures by their numbers in the order of `Space.enumerate`."""
+
+    def __init__(self, decisions: Sequence[Decision], numbers: np.ndarray[Any, Any]) -> None:
+        self.decisions, self.numbers = decisions, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        ranks = np.unravel_index(self.numbers[index], [len(decision.choices) for decision in self.decisions])
+        return tuple(decision.choices[rank] for decision, rank in zip(self.decisions, ranks, strict=True))
 
 
 @lru_cache

@@ -123,6 +123,10 @@ class Space(ABC):
         """Yields every architecture once; the last decision changes fastest."""
         return itertools.product(*(decision.choices for decision in self.decisions))
 
+    def canonical_forms(self) -> Sequence[Architecture]:
+        """Returns the canonical form of every architecture once, in the order of `enumerate`."""
+        return list(dict.fromkeys(self.canonical(architecture) for architecture in self.enumerate()))
+
     def mutate(self, architecture: Architecture, rng: np.random.Generator) -> Architecture:
         """Changes one decision of `architecture`, drawn uniformly among those with two or more choices."""
         free = [i for i, decision in enumerate(self.decisions) if len(decision.choices) > 1]
