@@ -82,7 +82,7 @@ def candidates(space: str | Space, size: int | None, seed: int) -> list[str]:
             remaining -= draws
             drawn.update((space.encode(space.canonical(draw)), None) for draw in space.samples(draws, rng))
         return list(drawn)
-    forms = space.forms()
+    forms = space.canonical_forms()
     if size is not None and size < len(forms):
         forms = [forms[i] for i in rng.choice(len(forms), size, replace=False)]
     return [space.encode(form) for form in forms]
