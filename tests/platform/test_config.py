@@ -87,11 +87,9 @@ def test_nested_brackets_on_the_command_line_raise_an_error():
 
 
 def test_unknown_keys_of_a_level_list_its_keys_once():
-    with pytest.raises(
-        InvalidInput, match=r"there is no option 'qa', 'qb'; expected one of method, .*'train.zzzz'; expected"
-    ) as caught:
-        make_config("hnas", "smoke", {"qa": 1, "qb": 2}, {"train__zzzz": 3})
-    assert str(caught.value).count("expected one of") == 2
+    with pytest.raises(InvalidInput, match=r"there is no option 'qa', 'qb'; expected one of method, ") as caught:
+        make_config("hnas", "smoke", {"qa": 1, "qb": 2}, {})
+    assert str(caught.value).count("expected one of") == 1
 
 
 def test_a_misspelled_key_gets_a_suggestion():
