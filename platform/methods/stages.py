@@ -307,7 +307,7 @@ def _write_best(context: Context[TrainedSearchConfig], folder: Folder, run: Tune
 def _comparison_amount(config: TrainedSearchConfig) -> Work:
     whole = small_space(config, config.space)
     work = training_amount(config.baseline if whole is None else len(whole) - 1, config.final)
-    return work if whole is None else replace(work, text=f"all other architectures of the space: {work.text}")
+    return work if whole is None else replace(work, text=f"all other architectures of the space, {work.text}")
 
 
 BASELINE_STAGE = replace(

@@ -179,4 +179,4 @@ def test_a_draw_is_at_most_the_whole_space(tmp_path, name, options, amount):
     for preset in ("smoke", "demo"):
         config = make_config(name, preset, None, {"space": f"{tmp_path / 'small.py'}:network", **options})
         config.check()
-        assert amount in get_method(name).recipe.stages[0].amount(config)
+        assert amount in str(get_method(name).recipe.stages[0].amount(config))

@@ -168,7 +168,7 @@ from archray.platform.quantities import UNDER_ATTACK, quantity_of
 names = ("fgsm", "pgd", "cw", "autoattack", "added")
 assert AttackQuestion().attacks == names, AttackQuestion().attacks
 assert UNDER_ATTACK == tuple(f"{name}_defense_accuracy" for name in names), UNDER_ATTACK
-print(quantity_of("added_defense_accuracy").label, quantity_of("cw_defence_accuracy").label, sep=";")
+print(quantity_of("added_defense_accuracy").label, quantity_of("cw_defense_accuracy").label, sep=";")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "test accuracy (defense, Added);test accuracy (defense, CW)", done.stderr

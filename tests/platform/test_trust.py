@@ -67,7 +67,8 @@ def own_run(tmp_path: Path, marker: Path) -> Path:
     source.write_text(f"{SPACE}\n# {tmp_path}")  # each test has another module
     (tmp_path / "touching.py").write_text(TOUCH)
     run = run_of_network(tmp_path / "mine" / "run", f"{source}:Own")
-    run.folder.write_json("architecture.json", {"architecture": load_described(run.folder), "value": 0.5})
+    for folder in (run.folder, run.folder / "search"):
+        folder.write_json("architecture.json", {"architecture": load_described(run.folder), "value": 0.5})
     marker.unlink()
     return tmp_path / "mine" / "run"
 

@@ -110,7 +110,7 @@ def test_bad_input_raises_an_error() -> None:
         score(small_network(), images, labels[:-1], ["snip"], ProxySettings())
 
 
-@pytest.mark.parametrize("values", [{"metrics": ()}, {"metrics": ("snip", "snip")}, {"metrics": ("jacob",)}])
+@pytest.mark.parametrize("values", [{"metrics": ("snip", "snip")}, {"metrics": ("jacob",)}])
 def test_settings_reject_bad_metrics(values: dict[str, object]) -> None:
     with pytest.raises((ArchrayError, ValueError)):
         ProxySettings.model_validate(values)
