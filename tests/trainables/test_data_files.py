@@ -212,6 +212,7 @@ def test_links_are_followed_without_loops_and_other_folders_are_ignored(tmp_path
     for number in range(10):
         write_image(elsewhere / "c" / f"{number}.png", 3)
         write_image(elsewhere / "more" / f"{number}.png", 3)
+    (root / "a" / "._1.png").write_bytes(b"of macOS")
     (root / "c").symlink_to(elsewhere / "c")  # a class elsewhere
     (root / "b" / "more").symlink_to("../../elsewhere/more")  # images elsewhere
     (root / "all").symlink_to(root)
@@ -288,6 +289,15 @@ def test_other_arrays_are_ignored(tmp_path, caplog):
     assert [record.getMessage().partition("archray ignores ")[2] for record in caplog.records] == [
         "the arrays extra, names"
     ]
+
+
+def test_a_damaged_array_raises_an_error(tmp_path):
+    name = save_arrays(tmp_path / "a.npz", np.zeros((8, 8, 8)), [0, 1] * 4)
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[90] ^= 255
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(InvalidInput, match="cannot read"):
+        read_data(DataSettings(name=name))
 
 
 def test_invalid_arrays_raise_an_error(tmp_path):

@@ -320,6 +320,7 @@ def hooked():
         (model_of(Scale(W)), r"Width 'w': Expected layers of torch.nn .* got Scale \(1\) with its own tensors gain"),
         (model_of(resized(nn.Conv2d(8, 8, 1, groups=2), out_channels=W)), r"Width 'w': Expected groups 1, .* got 2"),
         (model_of(resized(nn.Conv2d(8, 6, 1), out_channels=W)), r"Width 'w': Expected the largest size, 8, .* got 6"),
+        (nn.Sequential(nn.Conv2d(3, W, 1)), "Expected a function of in_channels and num_classes .* got Sequential"),
         (lambda in_channels: None, r"Expected a function .*\(in_channels, num_classes\)"),
         (lambda in_channels, num_classes, depth: None, r"got the parameters \(in_channels, num_classes, depth\)"),
         (lambda in_channels, num_classes: 3, "Expected a torch.nn.Module from .* got int"),

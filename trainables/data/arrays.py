@@ -94,7 +94,7 @@ def read(settings: DataSettings) -> RawData:
         with np.load(settings.path, allow_pickle=False) as archive:
             stored = {name: archive[name] for name in archive.files if name in NAMES}
             ignored = sorted(set(archive.files) - set(NAMES))
-    except ValueError as error:
+    except (ValueError, zipfile.BadZipFile) as error:  # BadZipFile: a damaged array in an undamaged archive
         raise InvalidInput(f"archray cannot read {settings.path} ({error}). Give plain arrays: {FORM}") from error
     if ignored:
         logger.warning("%s: archray ignores the arrays %s", settings.path, ", ".join(ignored))

@@ -131,7 +131,8 @@ def image_files(folder: Path) -> Iterator[str]:
 
 
 def _is_image(file: str) -> bool:
-    return os.path.splitext(file)[1].lower() in SUFFIXES
+    """Whether a file name is that of an image. Hidden files are not: macOS writes `._1.png` next to `1.png`."""
+    return not file.startswith(".") and os.path.splitext(file)[1].lower() in SUFFIXES
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -77,8 +77,14 @@ class ModelSpace(Space):
         constraint: Callable[[dict[str, str]], bool] | None = None,
         name: str | None = None,
     ) -> None:
+        if isinstance(network, nn.Module) or not callable(network):
+            raise InvalidInput(
+                "Expected a function of in_channels and num_classes that returns the model, got "
+                f"{type(network).__name__}. Create the model in a function"
+            )
         self.network, self.constraint = network, constraint
-        self.name = name or f"{source_name(network.__module__)}:{network.__qualname__}"
+        of = getattr(network, "__qualname__", type(network).__qualname__)  # `functools.partial` has no name
+        self.name = name or f"{source_name(network.__module__)}:{of}"
         self._options = _option_names(network, self.name)
         with torch.device("meta"):
             model = self._called(1, in_channels=IMAGE_CHANNELS, num_classes=CLASSES)
