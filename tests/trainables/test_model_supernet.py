@@ -373,6 +373,7 @@ IN_PLACE = {
     "activations": [
         lambda: Choice({"a": relu(), "b": nn.SiLU(inplace=True), "c": nn.Hardswish(inplace=True)}, name="c")
     ],
+    "script": [lambda: Choice({"relu": torch.jit.script(relu()), "skip": nn.Identity()}, name="c")],
     "nested": [lambda: Choice({"inner": nn.Sequential(inner(), relu()), "skip": nn.Identity()}, name="c")],
     "blocks": [lambda: Repeat(lambda number: AddInPlace(), (0, 3), name="depth")],
     "blocks of choices": [lambda: Repeat(lambda number: relu(inner()), (1, 3), name="depth")],
@@ -398,6 +399,7 @@ def mixture_of(module, x, weights):
     return sum(weight * out for weight, out in zip(weights[module.name][0], outputs, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_alternatives_do_not_see_the_changes_of_others(name, training):

@@ -41,8 +41,10 @@ def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Returns the state of a module itself, without its submodules; the tensors, not copies."""
-    buffers = {name: x for name, x in module._buffers.items() if name not in module._non_persistent_buffers_set}
-    return {name: tensor for name, tensor in (module._parameters | buffers).items() if tensor is not None}
+    left_out = getattr(module, "_non_persistent_buffers_set", ())  # which a module of torch.jit.script does not have
+    buffers = module.named_buffers(recurse=False, remove_duplicate=False)
+    parameters = module.named_parameters(recurse=False, remove_duplicate=False)
+    return {**dict(parameters), **{name: tensor for name, tensor in buffers if name not in left_out}}
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
