@@ -507,6 +507,19 @@ def test_a_change_of_a_tensor_that_the_model_reads_again_raises_an_error(layer, 
         ModelSpace(chain(layer)).check_model(images().float(), num_classes=10)
 
 
+def test_a_model_that_changes_its_images_raises_an_error():
+    alternatives = {"conv": lambda: nn.Conv2d(1, 1, 1), "relu": relu}
+    for labels in (("conv", "relu"), ("relu", "conv")):
+        for first in ([], [Negate]):
+
+            def network(in_channels, num_classes, labels=labels, first=first):
+                choice = Choice({label: alternatives[label]() for label in labels}, name="c")
+                return nn.Sequential(*(layer() for layer in first), choice, chain()(in_channels, num_classes))
+
+            with pytest.raises(InvalidInput, match="Expected a model that leaves its images unchanged"):
+                ModelSpace(network, name="network").check_model(images().float(), num_classes=10)
+
+
 def test_random_and_stateful_models_are_not_taken_for_changes_in_place():
     class Noise(nn.Module):
         def forward(self, x):

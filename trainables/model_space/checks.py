@@ -72,13 +72,23 @@ def _compare(model: nn.Module, images: Tensor, choices: Mapping[str, ChoiceModul
 
 
 def _logits(model: nn.Module, images: Tensor, isolated: Iterable[ChoiceModule]) -> Tensor:
-    """Computes the default network, in which some choices copy their inputs."""
-    token = isolated_choices.set(frozenset(isolated))
+    """Computes the default network, in which some choices copy their inputs.
+
+    Raises: InvalidInput if it changes the images, which are part of a data set.
+    """
+    token, copied = isolated_choices.set(frozenset(isolated)), images.clone()
+    version = copied._version
     try:
         with restored_randomness(0):
-            return model(images.clone())
+            logits: Tensor = model(copied)
     finally:
         isolated_choices.reset(token)
+    if copied._version != version:
+        raise InvalidInput(
+            "Expected a model that leaves its images unchanged, got one that changes them in place. Use its first "
+            "modules without inplace=True, or copy the images"
+        )
+    return logits
 
 
 def _choices_of(model: nn.Module) -> dict[str, ChoiceModule]:
