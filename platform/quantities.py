@@ -27,6 +27,7 @@ class Quantity:
         unit: unit of the displayed value.
         factor: displayed value per stored value.
         digits: decimals of the displayed value.
+        significant: least number of significant digits, for values that are often small.
         meaning: definition, for the quantities in QUANTITIES.
     """
 
@@ -35,6 +36,7 @@ class Quantity:
     factor: float = 1.0
     digits: int = 4
     meaning: str = ""
+    significant: int = 0
 
     @property
     def axis(self) -> str:
@@ -57,8 +59,13 @@ class Quantity:
 
     def bare(self, value: object) -> str:
         """Formats a value without its unit, for a column or axis whose title has the unit."""
-        number = as_float(value)
-        return MISSING if math.isnan(number) else signed(f"{number * self.factor:,.{self.digits}f}")
+        number = as_float(value) * self.factor
+        if math.isnan(number):
+            return MISSING
+        digits = self.digits
+        if self.significant and number:
+            digits = max(digits, self.significant - 1 - math.floor(math.log10(abs(number))))
+        return signed(f"{number:,.{digits}f}")
 
     def spread(self, values: "Iterable[float] | Spread | None") -> str:
         """Formats `mean ± standard deviation unit`, or only the mean for one value. NaN values are ignored."""
@@ -138,6 +145,10 @@ def _validation(detail: str, meaning: str) -> Quantity:
     return _accuracy(f"validation accuracy ({detail})", f"On the validation split, {meaning}")
 
 
+def _time(detail: str, of: str) -> Quantity:
+    return Quantity(f"time ({detail})", "s", 1.0, 0, f"Wall-clock time {of}")
+
+
 _DEFENSES = {f"{name}_defense_accuracy": attack.title for name, attack in ATTACKS.registered().items()}
 QUANTITIES: Mapping[str, Quantity] = {
     "test_accuracy": _accuracy(
@@ -149,6 +160,11 @@ QUANTITIES: Mapping[str, Quantity] = {
         "oracle solves it alone. The search does not use this value.",
     ),
     "members_test_accuracy": _test("members", "On the test split, for each member of an ensemble alone: 1 - ATE."),
+    "largest_test_accuracy": _test(
+        "largest",
+        "On the test split, for the network with the most parameters of the scored pool (without a pool, of 50 random "
+        "architectures; in a small space, of all), trained like the found architecture.",
+    ),
     "random_test_accuracy": _test(
         "random", "On the test split, for random architectures trained like the found architecture."
     ),
@@ -227,12 +243,14 @@ QUANTITIES: Mapping[str, Quantity] = {
     "ece": Quantity("ECE", "%", 100.0, 2, "Expected calibration error on the test split."),
     "ppd": Quantity("PPD", "%", 100.0, 2, "Share of test points for which two members predict different classes."),
     # Costs.
-    "parameters": Quantity("parameters", "M", 1e-6, 3, "Parameters of a network, mean over the final training runs."),
+    "parameters": Quantity(
+        "parameters", "M", 1e-6, 3, "Parameters of a network, mean over the final training runs.", 2
+    ),
     "multiply_adds": Quantity(
-        "multiply-adds", "M", 1e-6, 2, "Multiply-adds for one input, mean over the final training runs."
+        "multiply-adds", "M", 1e-6, 2, "Multiply-adds for one input, mean over the final training runs.", 2
     ),
     "flops": Quantity(
-        "FLOPs", "M", 1e-6, 2, "Floating-point operations for one image by torch's counter: two per multiply-add."
+        "FLOPs", "M", 1e-6, 2, "Floating-point operations for one image by torch's counter: two per multiply-add.", 2
     ),
     "peak_memory": Quantity("peak memory", "KiB", 2.0**-10, 1, "Maximum memory of live activations for one image."),
     "latency_ms": Quantity("latency", "ms", 1.0, 3, "Latency of a batch, median of repeated passes."),
@@ -244,8 +262,13 @@ QUANTITIES: Mapping[str, Quantity] = {
     "trainings": Quantity(
         "training runs",
         digits=0,
-        meaning="Networks, supernets or solves that the search, its selection and its final stage trained. Baselines "
-        "(random architectures, solves of an oracle) do not count, unless one of their networks is the result.",
+        meaning="Networks, supernets or solves that the search, its selection and its final stage trained, and the "
+        "networks for comparison if one of them can be the result. Solves of an oracle do not count.",
+    ),
+    "found_seconds": _time("found", "of the search and of the final training."),
+    "largest_seconds": _time("largest", "of the training of the largest network."),
+    "others_seconds": _time(
+        "random", "of the training of random architectures, or of all others of a small space."
     ),
     "seconds": Quantity(
         "time",

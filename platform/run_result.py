@@ -29,8 +29,9 @@ class RunResult:
     Attributes:
         path: folder of the run.
         architecture: architecture of the result, as a string of the space; None for an ensemble.
-        origin: `search` if the search found the architecture. `random` or `space` for a random architecture, or one of
-            all architectures of a small space, with a better validation accuracy after the same training.
+        origin: `search` if the search found the architecture. `random`, `largest` or `space` for a random architecture,
+            the largest one, or one of all architectures of a small space, with a better validation accuracy after the
+            same training.
         members: architectures of the ensemble.
         findings: conclusions of a study, one sentence each.
         test_accuracy: mean over the final training runs, or over the repeats. All accuracies are fractions.

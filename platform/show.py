@@ -19,7 +19,7 @@ from archray.platform.quantities import (
     whole_number,
 )
 from archray.platform.run.layout import MANIFEST, REPORT, RUNS, command
-from archray.platform.run.run_summary import Listing, RunSummary
+from archray.platform.run.run_summary import Listing, RunSummary, origin_words
 from archray.plurals import count
 
 SHOWN_ROWS = 30  # printed rows of a listing; `archray show --json` prints all
@@ -28,6 +28,7 @@ TESTED = (  # printed for each repeat
     "test_accuracy",
     "search_test_accuracy",
     "found_test_accuracy",
+    "largest_test_accuracy",
     "others_test_accuracy",
     "random_test_accuracy",
     "best_random_test_accuracy",
@@ -164,18 +165,11 @@ def _result(summary: RunSummary) -> Iterator[tuple[str, str]]:
     names, found = summary.architectures or summary.findings, summary.result.get("found")
     yield from zip(("architecture" if found else "found", *[""] * len(names)), names or ["nothing yet"], strict=False)
     if found:
-        yield "origin", _origin(summary.result)
+        better = "after the same training, its validation accuracy is higher than that of the found architecture"
+        yield "origin", f"{origin_words(summary.result)}; {better}"
         yield "found", found
     if names:
         yield from _measures(summary)
-
-
-def _origin(result: Mapping[str, Any]) -> str:
-    """Describes the origin of a result that the search did not find."""
-    text = f"one of {count(result.get('random_test_accuracy_n') or 1, 'random architecture')}"
-    if result.get("origin") == "space":
-        text = f"one of all {(result.get('others_test_accuracy_n') or 1) + 1} architectures of the space"
-    return f"{text}; after the same training, its validation accuracy is higher than that of the found architecture"
 
 
 def _measures(summary: RunSummary) -> Iterator[tuple[str, str]]:

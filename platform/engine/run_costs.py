@@ -89,7 +89,7 @@ def run_costs(context: "Context[Any]") -> NetworkCosts:
     if context.costs is None:
         config, run = context.config, context.run
         names = tuple(run.resolved(f"cost-{name.rpartition(':')[2]}", name) for name in config.cost_names)
-        options: dict[str, Any] = {"network": config.network, "settings": config.costs, **_images(context)}
+        options: dict[str, Any] = {"network": config.network, "settings": config.costs, **image_sizes(context)}
         costs = NetworkCosts(run.space, names, table=cost_table(config.costs), **options)
         folder = run.folder / FOLDER
         costs.latencies = Latencies(
@@ -290,7 +290,7 @@ def feasible_rows(context: "Context[Any]", table: pd.DataFrame) -> pd.DataFrame:
     return feasible
 
 
-def _images(context: "Context[Any]") -> dict[str, int]:
+def image_sizes(context: "Context[Any]") -> dict[str, int]:
     """Returns channels, size and classes of the images. archray stores them, since opening a data set takes time."""
     if context.config.space.startswith(PREFIX):
         return _sizes(context.config.space, context.run.data)

@@ -17,8 +17,8 @@ from archray.platform.run.run_summary import Listing
 from archray.references import load_reference
 
 if TYPE_CHECKING:
+    from archray.platform.report.measures import Measured
     from archray.platform.report.page import Headline, MakeSection
-    from archray.platform.report.run_sections import Measured
 
 ConfigT = TypeVar("ConfigT", bound=SearchConfig)
 TRIAL_STAGES = ("search", "selection", "final", "members", "baseline")  # their trials are also in the run's table
@@ -106,7 +106,7 @@ def all_stages(recipe: Recipe[Any]) -> tuple[Stage[Any], ...]:
 
 def describe(run: Run[Any]) -> dict[str, Any]:
     """The parts `result` (as in `architecture.json` or `findings.json`) and `listings` of a run's `summary.json`."""
-    from archray.platform.report.run_sections import costs, headline_key, over_repeats  # matplotlib
+    from archray.platform.report.measures import costs, headline_key, over_repeats  # matplotlib
 
     report = recipe_of(run).report
     listings = [] if run.repeats else [asdict(listing) for listing in report.listings(run)]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.hnas.config import KAPPA
 from archray.platform.quantities import MISSING, quantity_of
-from archray.platform.report import figures, run_sections, section
+from archray.platform.report import figures, measures, run_sections, section
 from archray.platform.report.cell import cell_section
 from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, figure, figure_section
@@ -53,7 +53,7 @@ def network_headline(
         lead: by default the result, its origin and its test accuracy.
     """
     best = run.best
-    more = {"Network": network_size(run_sections.result_runs(best)), "Failures": run_sections.failed(run, tables)}
+    more = {"Network": network_size(measures.result_runs(best)), "Failures": run_sections.failed(run, tables)}
     return Headline(
         thing="architecture",
         lead=run_sections.accuracy_lead(run) if lead is None else lead,

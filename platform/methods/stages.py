@@ -17,21 +17,22 @@ from archray.platform.engine.run_costs import (
     feasible_candidates,
     feasible_rows,
     has_costs,
+    image_sizes,
     joint_space,
     with_costs,
     with_decisions,
 )
 from archray.platform.engine.settings import all_forms, candidates, fewer
-from archray.platform.engine.stage import Context, Work, WorkStage
+from archray.platform.engine.stage import Context, Work, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods.config import FinalConfig, PooledConfig, TrainedSearchConfig, file_role
 from archray.platform.quantities import as_float, quantity_of
-from archray.platform.run.layout import CURVES, FOUND, MODEL, TRIALS
+from archray.platform.run.layout import CURVES, FOUND, LARGEST, MODEL, TRIALS
 from archray.platform.run.run import Run
 from archray.plurals import count
 from archray.searchers import ArchraySearcher, RandomSearch
-from archray.seeds import first_seeds
+from archray.seeds import first_seeds, named_rng
 from archray.trainables.spaces import get_space
 from archray.trainables.training_settings import SGDSettings, TrainingSettings
 
@@ -219,13 +220,20 @@ def decision_inputs(context: Context[Any]) -> dict[str, Any]:
     return {"decide": dict(decisions)} if decisions else {}
 
 
-def _random_trials(context: Context[TrainedSearchConfig], tuned: Folder, **plan: Any) -> TrialPlan | None:
-    number = context.config.baseline
-    if number == 0:
+def _random_trials(
+    context: Context[TrainedSearchConfig], tuned: Folder, first: Sequence[str] = (), **plan: Any
+) -> TrialPlan | None:
+    """A plan that trains the architectures `first`, and as many random ones as the configuration says."""
+    if context.config.baseline == 0:
         context.say("skipped: baseline is 0")
         return None
-    seed, space = context.seed("baseline"), joint_space(context)
-    return final_trials(context, total=number, searcher=lambda: RandomSearch(space, budget=number, seed=seed), **plan)
+    seed, space, total = context.seed("baseline"), joint_space(context), len(first) + context.config.baseline
+    points = [{"architecture": name} for name in first]
+
+    def searcher() -> RandomSearch:
+        return RandomSearch(space, budget=total, seed=seed, points_to_evaluate=points)
+
+    return final_trials(context, total=total, searcher=searcher, **plan)
 
 
 FINAL_STAGE = final_stage(
@@ -244,8 +252,11 @@ COMPARISON_STAGE = TuneStage[TrainedSearchConfig](
 )
 
 
-# The comparison of a search for one network. A network with a better validation accuracy is the result of the run, see
-# `Run.result`. The result of other searches is no such network: an ensemble, a Pareto front, a row of a table.
+# The comparison of a search for one network, with the largest network and random ones. A network with a better
+# validation accuracy is the result of the run, see `Run.result`. The result of other searches is no such network: an
+# ensemble, a Pareto front, a row of a table.
+
+CANDIDATES = 50  # without sizes in a pool, the largest of as many architectures is trained
 
 
 def small_space(config: TrainedSearchConfig, space: str) -> list[str] | None:
@@ -259,18 +270,30 @@ def small_space(config: TrainedSearchConfig, space: str) -> list[str] | None:
 
 def _comparison_inputs(context: Context[TrainedSearchConfig]) -> Mapping[str, Any]:
     whole = small_space(context.config, context.run.space) is not None
-    return decision_inputs(context) | ({"architecture": context.run.architecture} if whole else {})
+    pool = context.folder("pool").exists(POOL)
+    return (
+        decision_inputs(context)
+        | ({"architecture": context.run.architecture} if whole else {})
+        | (file_digests(f"pool/{POOL}")(context) if pool else {})
+    )
 
 
 def _comparison(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPlan | None:
-    _remove_choice(tuned.parent)
+    folder = tuned.parent
+    _remove_choice(folder)
     if small_space(context.config, context.run.space) is None:
-        return _random_trials(context, tuned, reads_checkpoints=True)
+        largest = _largest(context) if context.config.baseline else None
+        if largest is not None:
+            folder.write_json(LARGEST, largest)
+        first = [] if largest is None else [largest["architecture"]]
+        return _random_trials(context, tuned, first, reads_checkpoints=True)
     space = get_space(joint_space(context))
     found = space.encode(space.canonical(space.decode(str(context.run.architecture))))
     forms = all_forms(space, context.config.baseline + 1) or []
     words = f"{count(len(forms), 'architecture')}{' that meet the constraints' if context.config.constraints else ''}"
     context.say(f"the space has {words}, so all are trained, and the best by validation accuracy is the result")
+    if (largest := _largest_of(context, forms)) is not None:
+        folder.write_json(LARGEST, largest)
     others = [name for name in forms if name != found]
     if not others:
         return None
@@ -278,9 +301,40 @@ def _comparison(context: Context[TrainedSearchConfig], tuned: Folder) -> TrialPl
     return final_trials(context, total=len(others), keys=keys, reads_checkpoints=True)
 
 
+def _largest(context: Context[TrainedSearchConfig]) -> dict[str, Any] | None:
+    """The largest architecture of the scored pool or, without a pool, of CANDIDATES random ones; None if all fail."""
+    pool = context.run.table("pool", POOL)
+    if pool.empty:
+        space, rng = get_space(joint_space(context)), named_rng(context.seed("baseline"), "largest")
+        drawn = (space.encode(space.canonical(space.sample(rng))) for _ in range(CANDIDATES))
+        return _largest_of(context, list(dict.fromkeys(drawn)))
+    if "parameters" not in pool:
+        return _largest_of(context, pool["architecture"][:CANDIDATES].tolist())
+    return _row_of_largest(pool)
+
+
+def _largest_of(context: Context[TrainedSearchConfig], names: Sequence[str]) -> dict[str, Any] | None:
+    from archray.trainables.costs import NetworkCosts  # torch
+
+    network = context.config.network
+    costs = NetworkCosts(context.run.space, ("parameters",), network=network, **image_sizes(context))
+    sizes = costs.frame([context.config.parts(name)[0] for name in names])
+    return _row_of_largest(sizes.assign(architecture=names))
+
+
+def _row_of_largest(sizes: pd.DataFrame) -> dict[str, Any] | None:
+    """The content of LARGEST; None if no architecture has a size."""
+    parameters = pd.to_numeric(sizes["parameters"]).reset_index(drop=True)
+    if parameters.isna().all():
+        return None
+    row = int(parameters.idxmax())
+    name = str(sizes["architecture"].iloc[row])
+    return {"architecture": name, "parameters": int(parameters[row]), "of": len(sizes)}
+
+
 def _remove_choice(folder: Folder) -> None:
     """Removes the files of a comparison with other settings."""
-    for name in (FOUND, TRIALS, CURVES):
+    for name in (FOUND, LARGEST, TRIALS, CURVES):
         if folder.exists(name):
             folder.delete(name)
     if MODEL in folder.folders():
@@ -297,22 +351,26 @@ def _write_best(context: Context[TrainedSearchConfig], folder: Folder, run: Tune
     document = {"architecture": name, "value": _accuracy(best), "metric": "final_accuracy"}
     if training := context.config.parts(name)[1]:
         document["training"] = training
-    folder.write_json(FOUND, {**document, "origin": "random" if run.plan.searcher else "space"})
+    largest = context.run.document("baseline", LARGEST) or {}
+    origin = "largest" if name == largest.get("architecture") else "random"
+    folder.write_json(FOUND, {**document, "origin": origin if run.plan.searcher else "space"})
     result = context.run.result or {}
     value = quantity_of("final_accuracy").text(result["final_accuracy"])
-    origin = "instead of the found architecture" if "found" in result else "the architecture that the search found"
-    context.say(f"the result is {result['architecture']}, {origin}: it has the best {value}")
+    place = "instead of the found architecture" if "found" in result else "the architecture that the search found"
+    context.say(f"the result is {result['architecture']}, {place}: it has the best {value}")
 
 
 def _comparison_amount(config: TrainedSearchConfig) -> Work:
     whole = small_space(config, config.space)
-    work = training_amount(config.baseline if whole is None else len(whole) - 1, config.final)
-    return work if whole is None else replace(work, text=f"all other architectures of the space, {work.text}")
+    number = len(whole) - 1 if whole is not None else config.baseline + 1 if config.baseline else 0
+    work = training_amount(number, config.final)
+    words = "the largest network and random architectures" if whole is None else "all other architectures of the space"
+    return replace(work, text=f"{words}, {work.text}") if number else work
 
 
 BASELINE_STAGE = replace(
     COMPARISON_STAGE,
-    title="train random architectures, or all of a small space",
+    title="train the largest network and random architectures, or all of a small space",
     depends=_comparison_inputs,
     plan=_comparison,
     finish=_write_best,

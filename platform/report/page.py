@@ -34,11 +34,13 @@ class Card:
         look: `found`, `random` or `trial`, which sets the color.
         value: formatted number.
         label: name of the number.
+        note: further text, such as the time that the number took; may be empty.
     """
 
     look: str
     value: str
     label: str
+    note: str = ""
 
 
 @dataclass(frozen=True)

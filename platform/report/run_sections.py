@@ -1,135 +1,62 @@
 """Sections of all reports: comparison with other architectures, repeats, failures, and the manifest."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.quantities import Spread, points_between, quantity_of
+from archray.platform.quantities import points_between, quantity_of
 from archray.platform.report import figures, section
-from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, NothingToDraw, figure, figure_section
+from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, TRIAL, NothingToDraw, figure, figure_section
+from archray.platform.report.measures import (
+    Measured,
+    headline_key,
+    is_found,
+    largest_of,
+    largest_runs,
+    measured_networks,
+    other_runs,
+    over_repeats,
+    result_runs,
+    tested,
+    training_runs_of,
+    whole_space,
+)
 from archray.platform.report.page import Card, MakeSection, network_size
 from archray.platform.report.section import Column, Section, escape, failures, numbers, numeric, table
-from archray.platform.report.statistics import best_of
 from archray.platform.report.texts import texts_of
-from archray.platform.run.layout import CURVES, RERUN_GPUS, SEARCH_STAGES, TRAINING_STAGES, TRIALS
+from archray.platform.run.layout import LARGEST, RERUN_GPUS, SEARCH_STAGES, TRIALS
 from archray.platform.run.run import Run
+from archray.platform.run.run_summary import origin_words
 from archray.plurals import count
 
 _text = texts_of(__package__)
-Measured = Mapping[str, Spread]  # spreads by the keys of `quantities`; unknown values are missing
 # Looks of cards; the headline has `found`, others `trial`.
-_LOOKS = dict.fromkeys(("random_test_accuracy", "best_random_test_accuracy", "others_test_accuracy"), "random")
-
-
-def tested(run: Run[Any], stage: str) -> np.ndarray:
-    """Returns the test accuracies of a stage's training runs, (n,), in [0, 1]."""
-    return section.finite_values(numbers(run.table(stage, TRIALS), "test_accuracy"))
-
-
-def is_found(run: Run[Any]) -> bool:
-    """Returns whether the search found the result of a run; otherwise it is a network for comparison."""
-    return "found" not in (run.result or {})
-
-
-def whole_space(run: Run[Any]) -> bool:
-    """Returns whether the comparison of a run is with all other architectures of its space, not with random ones."""
-    return (run.document("baseline") or {}).get("origin") == "space"
-
-
-def result_runs(run: Run[Any]) -> pd.DataFrame:
-    """Returns the training runs of the result: the final training runs, or one row of the comparison."""
-    if is_found(run):
-        return run.table("final", TRIALS)
-    trials = run.table("baseline", TRIALS)
-    return trials[trials["architecture"] == (run.result or {})["architecture"]]
-
-
-def measured_networks(run: Run[Any]) -> Measured:
-    """Returns the spreads of the result's training runs, of the final training runs of the found architecture if there
-    is a choice, and of random (or of all other) architectures trained the same way."""
-    found, trials = Spread.of(tested(run, "final"), "final training run"), run.table("baseline", TRIALS)
-    result = found if is_found(run) else Spread.of(numbers(result_runs(run), "test_accuracy"), "training run")
-    spreads = {"test_accuracy": result, "found_test_accuracy": found if run.document("baseline") else None}
-    if whole_space(run):
-        spreads["others_test_accuracy"] = Spread.of(tested(run, "baseline"), "other architecture")
-    else:
-        k = training_runs_of(run, SEARCH_STAGES)
-        spreads["random_test_accuracy"] = Spread.of(tested(run, "baseline"), "random architecture")
-        spreads["best_random_test_accuracy"] = best_of_random(
-            trials, ("validation_accuracy", "max"), "test_accuracy", k
-        )
-    return {key: spread for key, spread in spreads.items() if spread}
-
-
-def best_of_random(trials: pd.DataFrame, choice: tuple[str, str], value: str, k: int) -> Spread | None:
-    """Returns the expected value of the best of `k` random architectures, or of all if they are fewer than `k`.
-
-    Args:
-        trials: a row per random architecture.
-        choice: column that selects the best, and whether its largest (`max`) or smallest (`min`) value is best.
-        value: column of the value.
-        k: number of training runs (or lookups) of the search, so that the comparison is fair.
-
-    Returns: None if there are fewer than two architectures with both values, or for k < 2.
-    """
-    choices, values = numbers(trials, choice[0]), numbers(trials, value)
-    complete = choices.notna() & values.notna()
-    k = min(k, int(complete.sum()))
-    if k < 2:
-        return None
-    sign = 1 if choice[1] == "max" else -1
-    return Spread(
-        best_of(sign * choices[complete], values[complete], k), None, 1, f"selection from {k} random architectures"
-    )
-
-
-def training_runs_of(run: Run[Any], stages: Sequence[str]) -> int:
-    """Returns the number of training runs of these stages."""
-    curves = [run.table(stage, CURVES) for stage in stages]
-    return sum(table["trial_id"].nunique() for table in curves if "trial_id" in table)
-
-
-def costs(run: Run[Any], stages: Sequence[str] = TRAINING_STAGES) -> Measured:
-    """Returns the size of a run's networks, and the number of its training runs in these stages."""
-    final = result_runs(run)
-    spreads = {key: Spread.of([numbers(final, key).mean()], "") for key in ("parameters", "multiply_adds")}
-    training_runs = training_runs_of(run, stages if is_found(run) else (*stages, "baseline"))
-    spreads["trainings"] = Spread.of([training_runs], "") if training_runs else None
-    return {key: spread for key, spread in spreads.items() if spread}
-
-
-def over_repeats(run: Run[Any], measure: Callable[[Run[Any]], Measured]) -> Measured:
-    """Returns `measure(run)` for a single run; with several repeats, the spread of their means.
-
-    The test accuracy of the found architecture is omitted if it is the test accuracy of the result.
-    """
-    of_repeats = [measure(repeat) for repeat in run.repeats]
-    keys = dict.fromkeys(key for measured in of_repeats for key in measured)
-    spreads = {key: Spread.of((m[key].mean for m in of_repeats if key in m), "repeat") for key in keys}
-    measured = {key: spread for key, spread in spreads.items() if spread} if run.repeats else dict(measure(run))
-    if measured.get("found_test_accuracy") == measured.get("test_accuracy"):
-        measured.pop("found_test_accuracy", None)
-    return measured
-
-
-def headline_key(measured: Measured, keys: Sequence[str]) -> str | None:
-    """Returns the key of the headline, the lowest of these test accuracies; None if all are missing."""
-    present = [key for key in keys if key in measured]
-    return min(present, key=lambda key: measured[key].mean, default=None)
+_LOOKS = dict.fromkeys(
+    ("largest_test_accuracy", "random_test_accuracy", "best_random_test_accuracy", "others_test_accuracy"), "random"
+)
+# The times that cards show below accuracies. If the result is a network for comparison, all of them led to it.
+_TIMES = {
+    "test_accuracy": "found_seconds",
+    "largest_test_accuracy": "largest_seconds",
+    "random_test_accuracy": "others_seconds",
+    "others_test_accuracy": "others_seconds",
+}
 
 
 def headline_cards(measured: Measured, keys: Sequence[str]) -> list[Card]:
     """Returns the cards, the headline first."""
     first = headline_key(measured, keys)
     cards = []
-    for key in sorted(measured, key=lambda key: key != first):
+    for key in sorted(measured.keys() - _TIMES.values(), key=lambda key: (key != first, list(measured).index(key))):
         quantity, spread = quantity_of(key), measured[key]
         look = "found" if key == first else _LOOKS.get(key, "trial")
-        cards.append(Card(look, quantity.spread(spread), f"{quantity.label}, {spread.words}"))
+        time = measured.get(_TIMES.get(key, ""))
+        took = "" if time is None else quantity_of(_TIMES[key]).text(time.mean)
+        cards.append(Card(look, quantity.spread(spread), f"{quantity.label}, {spread.words}", took))
     return cards
 
 
@@ -147,10 +74,15 @@ def accuracy_lead(run: Run[Any]) -> str:
         return "The search found an architecture. It has no test accuracy, since no final training run has ended."
     final = measured.get("found_test_accuracy", measured["test_accuracy"])
     others = measured.get("others_test_accuracy" if whole else "random_test_accuracy")
-    best_random = measured.get("best_random_test_accuracy")
-    gaps = [points_between(final.mean - other.mean) if other is not None else "" for other in (others, best_random)]
+    compared = others, measured.get("best_random_test_accuracy"), measured.get("largest_test_accuracy")
+    if not run.repeats and largest_of(run) == run.architecture:
+        compared = *compared[:2], None
+    gaps = [points_between(final.mean - other.mean) if other is not None else "" for other in compared]
+    number = {"random_test_accuracy_n": 0 if others is None else others.number}
     return _text(
         "lead",
+        origin="" if whole else origin_words({**(best.result or {}), **number}),
+        largest=not run.repeats and largest_of(run) == run.architecture,
         final=final,
         others=others,
         whole=whole,
@@ -169,12 +101,14 @@ def accuracy_cards(run: Run[Any]) -> list[Card]:
 
 @figure(height=210)
 def test_accuracies(run: Run[Any], canvas: Figure) -> None:
-    """Test accuracy of each final training run of the found architecture, compared with random architectures."""
-    found, random = tested(run.best, "final"), tested(run.best, "baseline")
+    """Test accuracy of each final training run of the found architecture, and of the largest and random ones."""
+    found, random = tested(run.best.table("final", TRIALS)), tested(other_runs(run.best))
+    largest = tested(largest_runs(run.best)) if largest_of(run.best) != run.best.architecture else found[:0]
     best = measured_networks(run.best).get("best_random_test_accuracy")
     if found.size == 0 and random.size == 0:
         raise NothingToDraw("no final training run has ended with a test accuracy. Resume the run")
-    groups = [("found", found, FOUND, "o"), ("other" if whole_space(run.best) else "random", random, RANDOM, "D")]
+    groups = [("found", found, FOUND, "o"), ("largest", largest, TRIAL, "s")]
+    groups += [("other" if whole_space(run.best) else "random", random, RANDOM, "D")]
     groups = [group for group in groups if group[1].size]
     everything = np.concatenate([values for _, values, _, _ in groups]) * TEST.factor
     low, high = float(everything.min()), float(everything.max())
@@ -226,7 +160,8 @@ def comparison_section(run: Run[Any]) -> Section | None:
     """Creates the section that compares the found architecture with random ones, or all others; None without either."""
     best, noun = run.best, "other architecture" if whole_space(run.best) else "random architecture"
     result = None if is_found(best) else quantity_of("final_accuracy").show((best.result or {}).get("final_accuracy"))
-    found, random, baseline = tested(best, "final"), tested(best, "baseline"), best.table("baseline", TRIALS)
+    found, others = tested(best.table("final", TRIALS)), other_runs(best)
+    random, of_largest = tested(others), tested(largest_runs(best))
     best_random = measured_networks(best).get("best_random_test_accuracy")
     caption = _text(
         "comparison",
@@ -237,16 +172,30 @@ def comparison_section(run: Run[Any]) -> Section | None:
         place=_place(found.mean() - random, noun) if found.size and random.size else "",
         best=best_random and TEST.show(best_random.mean),
         gap=best_random and points_between(found.mean() - best_random.mean) if found.size else "",
+        largest=_largest_words(best, found, of_largest),
         training_runs=training_runs_of(best, SEARCH_STAGES),
         size=network_size(best.table("final", TRIALS)),
-        random_size=network_size(baseline),
-        failed=int(failures(baseline).notna().sum()),
+        random_size=network_size(others),
+        failed=int(failures(others).notna().sum()),
     )
     description = f"Test accuracy. Found: {TEST.spread(found)}. {noun.split()[0].capitalize()}: {TEST.spread(random)}."
     if best_random:
         description += f" Best random by validation: {TEST.show(best_random.mean)}."
     title = f"Comparison with {'all ' if whole_space(best) else ''}{noun}s"
     return figure_section("comparison", title, test_accuracies(run), description=description, caption=caption)
+
+
+def _largest_words(run: Run[Any], found: np.ndarray, of_largest: np.ndarray) -> str:
+    """Compares the found architecture with the largest; empty without a comparison."""
+    document = run.document("baseline", LARGEST)
+    if document is None or not of_largest.size or not found.size:
+        return ""
+    largest = f"the largest of {count(document['of'], 'architecture')}"
+    size = quantity_of("parameters").show(document["parameters"])
+    if document["architecture"] == run.architecture:
+        return f"The found architecture is {largest} ({size} parameters)."
+    gap = points_between(found.mean() - of_largest.mean())
+    return f"Square: {largest}, {size} parameters; the found architecture is {gap} it."
 
 
 def _place(gaps: np.ndarray, noun: str) -> str:
@@ -281,7 +230,7 @@ def repeats_section(run: Run[Any]) -> Section | None:
     rows, means = [], []
     for number, repeat in enumerate(repeats):
         results = section.finite_values(numbers(result_runs(repeat), "test_accuracy"))
-        accuracies = results, tested(repeat, "baseline")
+        accuracies = results, tested(other_runs(repeat))
         means.append([values.mean() if values.size else math.nan for values in accuracies])
         architecture = (repeat.result or {}).get("architecture")
         name = names.of(architecture) if architecture else "nothing found"

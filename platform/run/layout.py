@@ -18,6 +18,7 @@ ARRAYS = "arrays.npz"  # arrays from a call in Python
 DATA_ARRAYS = "arrays"  # the name of such data in the configuration
 DONE = "done.json"  # record of a finished stage, written last
 FOUND = "architecture.json"  # the result of a search, a selection, a run
+LARGEST = "largest.json"  # the largest network of a comparison: `architecture`, `parameters`, `of` (candidates)
 FINDINGS = "findings.json"  # the conclusions of a study
 TRIALS, CURVES = "trials.parquet", "curves.parquet"  # tables of a training stage: a row per trial, a row per epoch
 RERUN_GPUS = "rerun_gpus"  # column of both: GPU share of a rerun trial

@@ -17,6 +17,7 @@ from archray.files import Folder
 from archray.platform.run.documents import Done, Manifest, Moment, Result, Seconds
 from archray.platform.run.heartbeat import alive_until, no_sign_of_life
 from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS, PARETO, REPEAT, SUMMARY, command
+from archray.plurals import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -295,6 +296,16 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
             f"({error.reason}). archray cannot open the run without it. Restore it from a copy, or pass the folder of "
             "--out. The tables and the report of the run can still be read as files"
         ) from error
+
+
+def origin_words(result: Mapping[str, Any]) -> str:
+    """Describes a result that the search did not find: `one of 8 random architectures`, `the largest network`."""
+    if result.get("origin") == "space":
+        return f"one of all {(result.get('others_test_accuracy_n') or 1) + 1} architectures of the space"
+    if result.get("origin") == "largest":
+        return "the largest network"
+    number = result.get("random_test_accuracy_n") or 1
+    return "the random architecture" if number == 1 else f"one of {count(number, 'random architecture')}"
 
 
 def front_of(run: Folder) -> "pd.DataFrame":

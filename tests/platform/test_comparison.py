@@ -97,8 +97,36 @@ def test_the_best_repeat_has_the_best_validation_accuracy_after_the_final_traini
     assert result.origin == "random" and result.architecture == result.repeats[1].architecture == cells(12, 1)[0]
     assert run.best.config.seed == 1
     text = words(rendered(run))
-    assert "In 1 of the repeats, the result is a random architecture" in text
+    assert "In 1 of the repeats, the result is another architecture" in text
     assert describe(run)["result"]["found_test_accuracy"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_the_largest_network_is_compared_apart_from_random_ones(tmp_path: Path, is_found: bool) -> None:
+    tables, documents = content(0.6, 0.5)
+    found = documents["search", "architecture.json"]["architecture"]
+    trials = tables["baseline", "trials.parquet"]  # test accuracies 0.7, 0.8, 0.9
+    name = found if is_found else trials["architecture"][0]
+    trials.loc[0, "architecture"] = name
+    tables["baseline", "trials.parquet"] = trials.assign(time_total_s=[4.0, 3.0, 1.0])
+    documents["baseline", "largest.json"] = {"architecture": name, "parameters": 950, "of": 50}
+    run = write_run(tmp_path / "run", "evolution", tables=tables, documents=documents)
+    measures = describe(run)["result"]
+    expected = {"largest_test_accuracy": 0.7, "random_test_accuracy": 0.85, "random_test_accuracy_n": 2}
+    done = {stage: (run.document(stage, "done.json") or {})["seconds"] for stage in ("search", "final", "baseline")}
+    half = done["baseline"] / 2
+    expected |= {"found_seconds": done["search"] + done["final"], "largest_seconds": half, "others_seconds": half}
+    assert {key: measures[key] for key in expected} == pytest.approx(expected)
+    page = rendered(run)
+    text = words(page)
+    if is_found:
+        assert "It is the largest network" in text and "is the largest of 50 architectures (0.00095 M" in text
+    else:
+        assert "and 5.00 percentage points above the largest network" in text
+        assert "Square: the largest of 50 architectures, 0.00095 M parameters" in text
+    first_screen = text.partition("Started")[0]
+    assert f"70.00 % test accuracy (largest), 1 training run time (largest) {half:.0f} s" in first_screen
+    assert "time (found)" in first_screen and f"time (random) {half:.0f} s" in first_screen
 
 
 def test_a_trial_that_failed_is_not_the_best(tmp_path: Path) -> None:
@@ -126,9 +154,10 @@ def test_a_space_is_small_if_the_comparison_can_train_all_others(tmp_path: Path)
         return str(stage.amount(config))
 
     assert amount(3) == amount(20) == "all other architectures of the space, 3 training runs of 2 epochs"
-    assert amount(2) == "2 training runs of 2 epochs" and amount(0) == "none"
+    assert amount(2) == "the largest network and random architectures, 3 training runs of 2 epochs"
+    assert amount(0) == "none"
     decide = ["train.lr=0.01,0.1"]
-    assert amount(6, decide=decide) == "6 training runs of 2 epochs"
+    assert "random architectures, 7 training runs of 2 epochs" in amount(6, decide=decide)
     assert amount(7, decide=decide) == "all other architectures of the space, 7 training runs of 2 epochs"
     assert small_space(make_config("random", "smoke", None, {"space": "nasbench201"}), "nasbench201") is None
 
@@ -156,6 +185,22 @@ def test_a_small_space_is_trained_once_and_the_best_network_is_the_result(tmp_pa
     none = archray.resume(out, random=0)
     check(none)
     assert none.origin == "search" and set(none.trials["stage"]) == {"search", "final"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+def test_the_largest_network_is_trained_for_comparison(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"preset": "smoke", "data": "digits", "data__limit": 400, "budget": 2}
+    out = tmp_path / "run"
+    result = archray.search("random", space=SPACE, random=1, **options, out=out)
+    largest = json.loads((out / "baseline" / "largest.json").read_text())
+    assert largest["architecture"] == "width=8|block=conv3" and largest["of"] == 4
+    compared = result.trials[result.trials["stage"] == "baseline"].set_index("architecture")
+    assert len(compared) == 2 and compared["parameters"]["width=8|block=conv3"] == largest["parameters"]
+    measures = result.summary.result
+    assert measures["largest_test_accuracy"] == compared["test_accuracy"]["width=8|block=conv3"]
+    assert measures["random_test_accuracy_n"] == 1 and measures["trainings"] == 5
+    check(result)
 
 
 def check(result: archray.RunResult) -> None:

@@ -23,13 +23,9 @@ from archray.platform.methods.hnas.report import SECTIONS, choice_section, headl
 from archray.platform.methods.hnas.tables import best_trial
 from archray.platform.report import figures
 from archray.platform.report.cell import Decided, cell_section, decision_table
+from archray.platform.report.measures import measured_networks
 from archray.platform.report.page import Headline, render, without_folder
-from archray.platform.report.run_sections import (
-    comparison_section,
-    manifest_section,
-    measured_networks,
-    repeats_section,
-)
+from archray.platform.report.run_sections import comparison_section, manifest_section, repeats_section
 from archray.platform.report.section import Section, failures
 from archray.platform.report.statistics import best_of
 from archray.platform.run.run import Run

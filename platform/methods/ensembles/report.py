@@ -14,7 +14,7 @@ from archray.platform.methods.ensembles.figures import SAMPLING_SECTIONS, member
 from archray.platform.methods.recipe import Report
 from archray.platform.methods.report import list_trials
 from archray.platform.quantities import Spread, points_between, quantity_of, whole_number
-from archray.platform.report import figures, run_sections, section
+from archray.platform.report import figures, measures, run_sections, section
 from archray.platform.report.cost_sections import cost_sections
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, OWN_SCHEDULE, StageCurves, TrainingCurves
 from archray.platform.report.figures import FOUND, GREEN, RANDOM, SURFACE, TRIAL, NothingToDraw, figure, figure_section
@@ -232,10 +232,10 @@ _TABLES: run_sections.Tables = {
 }
 
 
-def measured(run: Run[Any]) -> run_sections.Measured:
+def measured(run: Run[Any]) -> measures.Measured:
     """The measures of the ensemble and of its members alone, and the test accuracy of random architectures."""
     models = tables.trained_models(run)
-    spreads = {**run_sections.measured_networks(run), **tables.measured_attacks(run)}
+    spreads = {**measures.measured_networks(run), **tables.measured_attacks(run)}
     if models.empty:
         return spreads
     members = models["test_accuracy"].iloc[1:]
@@ -258,7 +258,7 @@ def headline(run: Run[Any]) -> Headline:
     }
     if not members:
         return Headline(thing, "The run found no ensemble. See the failures below.", facts=facts)
-    spreads = run_sections.over_repeats(run, measured)
+    spreads = measures.over_repeats(run, measured)
     if models.empty or "test_accuracy" not in spreads:
         return Headline(thing, _text("untrained", members=len(members)), members, facts=facts)
     accuracy, alone = float(models["test_accuracy"].iloc[0]), models["test_accuracy"].iloc[1:].astype(float)

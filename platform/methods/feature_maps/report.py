@@ -14,7 +14,7 @@ from archray.platform.methods.feature_maps.tables import TEST, By, Progress
 from archray.platform.methods.recipe import Report
 from archray.platform.quantities import MISSING, Spread, duration, quantity_of, significant, whole_number
 from archray.platform.report import figures as drawing
-from archray.platform.report import run_sections
+from archray.platform.report import measures, run_sections
 from archray.platform.report.cell import cell_section
 from archray.platform.report.figures import FOUND, GREEN, INDIGO, PINK, RANDOM, TRIAL, NothingToDraw, figure
 from archray.platform.report.page import Card, Headline, MakeSection
@@ -148,7 +148,7 @@ def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
     accuracy, dimension = numbers(rows, "search_test_accuracy").iloc[-1], numbers(rows, "dimension")
     # With solves of several sizes, the size of the last one is only known if it is the final solve.
     one_size = (flags(rows, "final").any() or dimension.nunique() == 1) and dimension.notna().all()
-    accuracies = run_sections.tested(run.best, "final")
+    accuracies = measures.tested(run.best.table("final", TRIALS))
     return _text(
         "lead",
         repeats=len(tables.by_repeat(progress)),
@@ -162,9 +162,9 @@ def _lead(run: Run[Any], progress: pd.DataFrame) -> str:
     )
 
 
-def measured_maps(run: Run[Any]) -> run_sections.Measured:
+def measured_maps(run: Run[Any]) -> measures.Measured:
     """The test accuracies of a single run: of the final solves, and of the last solve of the search."""
-    tests = {"test_accuracy": Spread.of(run_sections.tested(run, "final"), "final solve")}
+    tests = {"test_accuracy": Spread.of(measures.tested(run.table("final", TRIALS)), "final solve")}
     progress = tables.progress_of(run)
     if len(progress):
         last = numbers(tables.last_rows(progress), "search_test_accuracy")
@@ -180,7 +180,7 @@ def map_repeats_section(run: Run[Any]) -> Section | None:
         return None
     names = tables.names_of(run)
     columns = [Column("Feature map", "name"), Column(TEST.heading, "number", "descending")]
-    again = {number: run_sections.tested(repeat, "final") for number, repeat in enumerate(run.repeats)}
+    again = {number: measures.tested(repeat.table("final", TRIALS)) for number, repeat in enumerate(run.repeats)}
     in_full = any(accuracies.size for accuracies in again.values())
     columns += numeric(*([quantity_of("test_accuracy").heading] if in_full else []), "No.", "Solver calls", "Seconds")
     calls, seconds, accuracies = (numbers(last, name) for name in ("calls", "seconds", "search_test_accuracy"))
@@ -244,7 +244,7 @@ def headline(run: Run[Any]) -> Headline:
             Card("trial", significant(calls, 3 if calls % 1 else 1), "solver calls"),
             Card("trial", duration(seconds), "of solver calls"),
         )
-        cards = run_sections.headline_cards(run_sections.over_repeats(run, measured_maps), HEADLINES)
+        cards = run_sections.headline_cards(measures.over_repeats(run, measured_maps), HEADLINES)
         cards += [card for card in costs if card.value != MISSING]
         dimension = numbers(progress, "dimension")
         span = " to ".join(dict.fromkeys(whole_number(end) for end in (dimension.min(), dimension.max())))

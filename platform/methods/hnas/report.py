@@ -16,8 +16,9 @@ from archray.platform.quantities import MISSING, as_float, significant
 from archray.platform.report import section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import figure
+from archray.platform.report.measures import measured_networks
 from archray.platform.report.page import Card, Headline
-from archray.platform.report.run_sections import Tables, accuracy_cards, measured_networks
+from archray.platform.report.run_sections import Tables, accuracy_cards
 from archray.platform.report.section import Column, Section, failures, flags, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS

@@ -16,8 +16,9 @@ from archray.platform.quantities import quantity_of, significant
 from archray.platform.report import figures
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, StageCurves, TrainingCurves
 from archray.platform.report.figures import FOUND, INK, MUTED, RANDOM, NothingToDraw, figure, figure_section
+from archray.platform.report.measures import measured_networks
 from archray.platform.report.page import Headline
-from archray.platform.report.run_sections import Tables, measured_networks
+from archray.platform.report.run_sections import Tables
 from archray.platform.report.section import Column, Section, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import TRIALS

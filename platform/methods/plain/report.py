@@ -21,15 +21,9 @@ from archray.platform.quantities import Spread, quantity_of, significant
 from archray.platform.report import figures, section
 from archray.platform.report.curves import BASELINE, CURVES_HEIGHT, FINAL, OWN_SCHEDULE, SEARCH, TrainingCurves
 from archray.platform.report.figures import FOUND, TRIAL, NothingToDraw, figure, figure_section
+from archray.platform.report.measures import Measured, best_of_random, measured_networks
 from archray.platform.report.page import Card, Headline, MakeSection
-from archray.platform.report.run_sections import (
-    Measured,
-    Tables,
-    accuracy_cards,
-    best_of_random,
-    headline_cards,
-    measured_networks,
-)
+from archray.platform.report.run_sections import Tables, accuracy_cards, headline_cards
 from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
 from archray.platform.report.statistics import spearman
 from archray.platform.report.texts import texts_of

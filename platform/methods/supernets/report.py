@@ -13,9 +13,10 @@ from archray.platform.methods.supernets import figures, tables
 from archray.platform.quantities import as_float, quantity_of
 from archray.platform.report import curves
 from archray.platform.report.figures import figure
+from archray.platform.report.measures import measured_networks
 from archray.platform.report.page import Headline
 from archray.platform.report.rounds import Halving
-from archray.platform.report.run_sections import Tables, measured_networks
+from archray.platform.report.run_sections import Tables
 from archray.platform.report.section import Column, Section, failures, numbers, numeric, paragraphs, table
 from archray.platform.report.texts import texts_of
 from archray.platform.run.layout import ROUNDS, TRIALS
