@@ -40,7 +40,7 @@ $(INSTALLED): pyproject.toml setup.py
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/archray search rank-surrogate --space nasbench201 --data glyphs --set data.image_size=16 --budget 8 --final-seeds 2 --random 4 --out $(RUN)
+	$(BIN)/archray search rank-surrogate --space nasbench201 --data glyphs --set data.image_size=16 --budget 8 --final-seeds 2 --final-epochs 8 --random 3 --out $(RUN)
 
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 test: $(INSTALLED)

@@ -27,7 +27,10 @@ def resume(
     final_members: Annotated[
         str | None, typer.Option(metavar="N|all", help="Number of Pareto set members with final training runs.")
     ] = None,
-    random: Annotated[int | None, typer.Option(help="Number of random architectures trained for comparison.")] = None,
+    random: Annotated[
+        int | None,
+        typer.Option(help="Number of random architectures trained for comparison, besides the largest; 0 for none."),
+    ] = None,
     correlation: Annotated[
         int | None, typer.Option(help="Number of feature maps solved alone to correlate with halving's shared solves.")
     ] = None,

@@ -56,7 +56,8 @@ class TrainedSearchConfig(FinalConfig):
     Fields:
         network: the network that contains the architecture: channels, cells, and other settings of the skeleton.
         final: settings of the final training of the best architecture.
-        baseline: number of random architectures that are trained the same way, for comparison; 0 for none.
+        baseline: number of random architectures that are trained for comparison, in the same way, besides the largest;
+            0 for none of them.
         constraints: upper or lower bounds on the costs of a network, such as `latency_ms <= 5` or `parameters < 1.5M`.
             Every architecture of the search meets all of them, and so do the random architectures.
         costs: the costs of networks that are reported, and how latency is measured.

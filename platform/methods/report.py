@@ -53,6 +53,8 @@ def network_headline(
         lead: by default the result, its origin and its test accuracy.
     """
     best = run.best
+    result = best.result or {}
+    roles = {result["architecture"]: "result", result["found"]: "found"} if "found" in result else {}
     more = {"Network": network_size(measures.result_runs(best)), "Failures": run_sections.failed(run, tables)}
     return Headline(
         thing="architecture",
@@ -60,6 +62,7 @@ def network_headline(
         names=section.result_strings(best),
         cards=run_sections.accuracy_cards(run) if cards is None else cards,
         facts={**facts, **more},
+        roles=roles,
     )
 
 

@@ -53,6 +53,7 @@ class Headline:
     cards: Sequence[Card] = ()
     facts: Mapping[str, object] = field(default_factory=dict)  # further facts by label; None is omitted
     letter: str = "A"  # first letter of short names
+    roles: Mapping[str, str] = field(default_factory=dict)  # by string, if the strings have different roles
 
 
 def render(run: Run[Any], headline: Headline, sections: Sequence[MakeSection]) -> str:
@@ -148,15 +149,18 @@ def display_method(method: str) -> str:
 def header(run: Run[Any], headline: Headline) -> str:
     """Renders the title, the key numbers, the strings of the result and the facts of the run as HTML."""
     names = ShortNames(headline.names, headline.letter).by_string.values()
-    return str(_template().header(title(run), headline, names, _facts(run, headline.facts)))
+    named = [(name, headline.roles.get(name.string)) for name in names]
+    return str(_template().header(title(run), headline, named, _facts(run, headline.facts)))
 
 
 def _facts(run: Run[Any], facts: Mapping[str, object]) -> dict[str, object]:
     commit, weights = run.manifest.get("git_commit"), getattr(getattr(run.config, "network", None), "weights", None)
+    data = run.config.data
+    kind, colon, _ = data.name.partition(":") if data.name.startswith(tuple(PATH_PREFIXES)) else ("", "", "")
     return {
         run.config.kind.capitalize(): _shown_name(run),
         "Space": without_folder(run.config.space),
-        "Data": _data(run),
+        "Data": data_words(f"{kind}{colon}{without_folder(data.name)}", data.limit),
         "Weights": None if weights is None else f"{without_folder(weights)}, from which all networks start",
         **facts,
         "Seed": run.best.config.seed,

@@ -77,6 +77,7 @@ def test_the_report_and_show_name_the_origin_and_the_accuracy_of_the_search(
     assert in_page in text and "its validation accuracy, 62.50 %, is higher" in text
     assert "The result reaches 90.00 % test accuracy. The found architecture reaches 75.00 % test accuracy" in text
     assert ("random" in text) == (origin == "random")
+    assert "A1, result" in text and "A2, found" in text
     place = write_summaries(run)
     capsys.readouterr()
     archray.show(place)
