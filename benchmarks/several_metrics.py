@@ -5,13 +5,15 @@
     python benchmarks/several_metrics.py ../shared/data --parts 0.65 --seeds 200
     python benchmarks/several_metrics.py ../shared/data --leave-one-out
     python benchmarks/several_metrics.py ../shared/data --whole
+    python benchmarks/several_metrics.py ../shared/data --regret
 
 It prints CSV: random search (its exact mean), each metric first, the mean of all metrics' ranks first, RoBoT and
 RankSurrogateSearch, and then their means over the tables. A metric first is one order of the table, so it has no seeds.
 `--mislead` negates all metrics (`negated`), or shuffles their values (`shuffled`). With `--parts` each seed has
 separate random rows of the table and, with `--mislead`, separate noise; it prints the share of seeds behind random
-search's mean. Without it, a seed changes only the first suggestions and ties. `--leave-one-out` selects for each table
-the setting that is best on the others, from a small grid, and prints its result on the table.
+search's mean. Without it, a seed changes only the first suggestions and ties. `--regret` prints the distance to the
+best network instead of ranks. `--leave-one-out` selects for each table the setting that is best on the others, from a
+small grid, and prints its result on the table.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from archray.platform.report.statistics import best_of
 from archray.searchers import RankSurrogateSearch, RoBoTSearch, drive
 from archray.searchers.rank_surrogate.surrogate import KAPPA, KernelSetting, metric_scores
 
@@ -71,6 +74,12 @@ class Problem:
     @property
     def ranks(self) -> np.ndarray:
         return pd.Series(-self.values).rank(method="min").to_numpy()
+
+    @property
+    def regrets(self) -> np.ndarray:
+        """The distance of each row to the best, in percent of the median row's distance."""
+        best = self.values.max()
+        return 100 * (best - self.values) / (best - np.median(self.values))
 
     def random(self, budget: int) -> float:
         """Returns the mean rank of the best of `budget` random rows."""
@@ -177,6 +186,21 @@ def show(*cells: object) -> None:
     print(",".join(map(str, cells)), flush=True)
 
 
+def regret(tables: Sequence[Problem], seeds: int) -> None:
+    """Prints how far the best network is from the best of the table, in percent of the median network's distance."""
+    show("table,method,budget,regret_mean,regret_std,n")
+    for table in tables:
+        orders = {f"{name} first": [first_rows(table.pool[name].to_numpy(dtype=float))] for name in table.metrics}
+        orders["rank-surrogate"] = evaluated(table, RankSurrogateSearch, range(seeds))
+        for budget in BUDGETS:
+            exact = best_of(table.values, table.regrets, budget)
+            show(table.name, "random search", budget, f"{exact:.1f}", "", "")
+            for name, rows_of_seeds in orders.items():
+                best = [table.regrets[rows[:budget]].min() for rows in rows_of_seeds]
+                mean, spread, number = statistics(best)
+                show(table.name, name, budget, mean, spread, number if spread else "")
+
+
 def statistics(values: Sequence[float], digits: int = 1) -> list[str]:
     """Formats the mean over the seeds, their standard deviation (empty for one) and their number."""
     spread = f"{np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
@@ -266,6 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--mislead", choices=["negated", "shuffled"])
     parser.add_argument("--parts", type=float, metavar="SHARE", help="share of the rows that each seed draws")
     parser.add_argument("--leave-one-out", action="store_true")
+    parser.add_argument("--regret", action="store_true", help="distance to the best network, instead of ranks")
     parser.add_argument("--whole", action="store_true", help="all 15,625 rows of NAS-Bench-201, some with one metric")
     options = parser.parse_args(arguments)
     if options.whole:
@@ -284,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.leave_one_out:
         leave_one_out(tables, options.seeds)
         return
-    compare(tables, options.seeds)
+    (regret if options.regret else compare)(tables, options.seeds)
 
 
 if __name__ == "__main__":

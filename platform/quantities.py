@@ -145,10 +145,6 @@ def _validation(detail: str, meaning: str) -> Quantity:
     return _accuracy(f"validation accuracy ({detail})", f"On the validation split, {meaning}")
 
 
-def _time(detail: str, of: str) -> Quantity:
-    return Quantity(f"time ({detail})", "s", 1.0, 0, f"Wall-clock time {of}")
-
-
 _DEFENSES = {f"{name}_defense_accuracy": attack.title for name, attack in ATTACKS.registered().items()}
 QUANTITIES: Mapping[str, Quantity] = {
     "test_accuracy": _accuracy(
@@ -264,11 +260,6 @@ QUANTITIES: Mapping[str, Quantity] = {
         digits=0,
         meaning="Networks, supernets or solves that the search, its selection and its final stage trained, and the "
         "networks for comparison if one of them can be the result. Solves of an oracle do not count.",
-    ),
-    "found_seconds": _time("found", "of the search and of the final training."),
-    "largest_seconds": _time("largest", "of the training of the largest network."),
-    "others_seconds": _time(
-        "random", "of the training of random architectures, or of all others of a small space."
     ),
     "seconds": Quantity(
         "time",

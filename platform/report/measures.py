@@ -65,7 +65,7 @@ def largest_runs(run: Run[Any]) -> pd.DataFrame:
 
 def measured_networks(run: Run[Any]) -> Measured:
     """Returns the spreads of the result's training runs, of the final training runs of the found architecture if there
-    is a choice, and of the largest and random (or of all other) architectures trained the same way; and the times."""
+    is a choice, and of the largest and random (or of all other) architectures trained the same way."""
     found, others = Spread.of(tested(run.table("final", TRIALS)), "final training run"), tested(other_runs(run))
     result = found if is_found(run) else Spread.of(tested(result_runs(run)), "training run")
     spreads = {"test_accuracy": result, "found_test_accuracy": found if run.document("baseline") else None}
@@ -77,25 +77,26 @@ def measured_networks(run: Run[Any]) -> Measured:
         choice = "validation_accuracy", "max"
         spreads["random_test_accuracy"] = Spread.of(others, "random architecture")
         spreads["best_random_test_accuracy"] = best_of_random(other_runs(run), choice, "test_accuracy", k)
-    return {key: spread for key, spread in {**spreads, **times(run)}.items() if spread}
+    return {key: spread for key, spread in spreads.items() if spread}
 
 
-def times(run: Run[Any]) -> dict[str, Spread | None]:
-    """Returns the time that a run spent on the found architecture, on the largest and on the other architectures.
+def times(run: Run[Any]) -> Measured:
+    """Returns the seconds that a run spent on the networks of an accuracy, by the key of the accuracy.
 
-    The largest and the others share a stage, whose time is divided in proportion to their training.
+    The largest and the random architectures share a stage, whose time is divided in proportion to their training.
     """
     stages = {name: run.document(name, DONE) for name in run.folder.folders() if name != "report"}
     seconds = {name: float(done["seconds"]) for name, done in stages.items() if done}
     compared = seconds.pop("baseline", math.nan)
-    parts = {"others_seconds": other_runs(run)}
+    parts = {"others_test_accuracy" if whole_space(run) else "random_test_accuracy": other_runs(run)}
     if not whole_space(run):
-        parts["largest_seconds"] = largest_runs(run)
+        parts["largest_test_accuracy"] = largest_runs(run)
     trained = {key: numbers(trials, "time_total_s").sum() for key, trials in parts.items()}
     whole = sum(trained.values())
-    times = {key: compared * part / whole for key, part in trained.items() if part}
-    times["found_seconds"] = sum(seconds.values()) if "final" in seconds else math.nan
-    return {key: Spread.of([value], "") for key, value in times.items()}
+    spent = {key: compared * part / whole for key, part in trained.items() if part}
+    spent["test_accuracy"] = sum(seconds.values()) if "final" in seconds else math.nan
+    spreads = {key: Spread.of([value], "") for key, value in spent.items()}
+    return {key: spread for key, spread in spreads.items() if spread}
 
 
 def best_of_random(trials: pd.DataFrame, choice: tuple[str, str], value: str, k: int) -> Spread | None:

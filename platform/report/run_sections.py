@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from archray.platform.quantities import points_between, quantity_of
+from archray.platform.quantities import duration, points_between, quantity_of
 from archray.platform.report import figures, section
 from archray.platform.report.figures import FOUND, INK, RANDOM, SURFACE, TRIAL, NothingToDraw, figure, figure_section
 from archray.platform.report.measures import (
@@ -22,6 +22,7 @@ from archray.platform.report.measures import (
     over_repeats,
     result_runs,
     tested,
+    times,
     training_runs_of,
     whole_space,
 )
@@ -38,24 +39,16 @@ _text = texts_of(__package__)
 _LOOKS = dict.fromkeys(
     ("largest_test_accuracy", "random_test_accuracy", "best_random_test_accuracy", "others_test_accuracy"), "random"
 )
-# The times that cards show below accuracies. If the result is a network for comparison, all of them led to it.
-_TIMES = {
-    "test_accuracy": "found_seconds",
-    "largest_test_accuracy": "largest_seconds",
-    "random_test_accuracy": "others_seconds",
-    "others_test_accuracy": "others_seconds",
-}
 
 
-def headline_cards(measured: Measured, keys: Sequence[str]) -> list[Card]:
-    """Returns the cards, the headline first."""
+def headline_cards(measured: Measured, keys: Sequence[str], seconds: Measured | None = None) -> list[Card]:
+    """Returns the cards, the headline first. seconds: the time that each took, by the same keys."""
     first = headline_key(measured, keys)
     cards = []
-    for key in sorted(measured.keys() - _TIMES.values(), key=lambda key: (key != first, list(measured).index(key))):
+    for key in sorted(measured, key=lambda key: key != first):
         quantity, spread = quantity_of(key), measured[key]
         look = "found" if key == first else _LOOKS.get(key, "trial")
-        time = measured.get(_TIMES.get(key, ""))
-        took = "" if time is None else quantity_of(_TIMES[key]).text(time.mean)
+        took = f"time {duration(seconds[key].mean)}" if seconds and key in seconds else ""
         cards.append(Card(look, quantity.spread(spread), f"{quantity.label}, {spread.words}", took))
     return cards
 
@@ -96,7 +89,7 @@ def accuracy_lead(run: Run[Any]) -> str:
 
 def accuracy_cards(run: Run[Any]) -> list[Card]:
     """Returns the available test accuracies of the result, the found architecture and others."""
-    return headline_cards(over_repeats(run, measured_networks), ("test_accuracy",))
+    return headline_cards(over_repeats(run, measured_networks), ("test_accuracy",), over_repeats(run, times))
 
 
 @figure(height=210)
