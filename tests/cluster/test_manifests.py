@@ -131,7 +131,7 @@ def test_a_job_that_loses_its_head_resumes(manifests: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes"), [("backoffLimit", "backofLimit"), ('cpu: "8"', "cpu: 8"), ("name: archray-hnas", "name: a_b")]
+    ("was", "becomes"), [("backoffLimit", "backofLimit"), ('cpu: "8"', "cpu: 8"), ("name: archray-search", "name: a_b")]
 )
 def test_keys_that_kuberay_would_drop_or_reject_are_found(manifests: Path, was: str, becomes: str) -> None:
     text = (manifests / "kuberay-job.yaml").read_text()
