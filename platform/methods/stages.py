@@ -364,13 +364,14 @@ def _comparison_amount(config: TrainedSearchConfig) -> Work:
     whole = small_space(config, config.space)
     number = len(whole) - 1 if whole is not None else config.baseline + 1 if config.baseline else 0
     work = training_amount(number, config.final)
-    words = "the largest network and random architectures" if whole is None else "all other architectures of the space"
+    words = f"the largest and {count(config.baseline, 'random architecture')}"
+    words = words if whole is None else "all other architectures of the space"
     return replace(work, text=f"{words}, {work.text}") if number else work
 
 
 BASELINE_STAGE = replace(
     COMPARISON_STAGE,
-    title="train the largest network and random architectures, or all of a small space",
+    title="train networks for comparison",
     depends=_comparison_inputs,
     plan=_comparison,
     finish=_write_best,

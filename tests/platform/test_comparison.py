@@ -157,7 +157,7 @@ def test_a_space_is_small_if_the_comparison_can_train_all_others(tmp_path: Path)
         return str(stage.amount(config))
 
     assert amount(3) == amount(20) == "all other architectures of the space, 3 training runs of 2 epochs"
-    assert amount(2) == "the largest network and random architectures, 3 training runs of 2 epochs"
+    assert amount(2) == "the largest and 2 random architectures, 3 training runs of 2 epochs"
     assert amount(0) == "none"
     decide = ["train.lr=0.01,0.1"]
     assert "random architectures, 7 training runs of 2 epochs" in amount(6, decide=decide)

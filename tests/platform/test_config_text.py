@@ -136,7 +136,7 @@ def test_a_dry_run_counts_trials_and_epochs_of_the_configuration(
     assert "score architectures without training: 20 architectures\n" in text
     assert "3 training runs of 1 epoch\n" in text and "1 training run of 2 epochs\n" in text
     assert "2 times, in repeat-00, ...:" in text
-    assert "# Training: 6 runs with 9 epochs: search 3 (33%), final 2 (22%), baseline 4 (44%).\n" in text
+    assert "# Training: 7 runs with 11 epochs: search 3 (27%), final 2 (18%), baseline 6 (55%).\n" in text
     assert "stimate" not in text
     assert re.search(r"the run archray-runs/hnas-\d{8}-\d{6}", text)
     assert list(tmp_path.iterdir()) == []
