@@ -111,11 +111,13 @@ class DamagedFile(RunFolderError):
     """A file of a run or an export that cannot be read: incomplete, empty, or changed.
 
     Attributes:
+        place: path or URI of the file.
         reason: the problem in a few words.
+        advice: what the user does without a copy of the file.
     """
 
     _got = "a damaged file"
-    reason = ""
+    place = reason = advice = ""
 
     @classmethod
     def at(cls, place: str, why: object, advice: str = REWRITE) -> Self:
@@ -123,15 +125,19 @@ class DamagedFile(RunFolderError):
 
         Args:
             why: the problem in words, or the error that reading it raised.
-            advice: what the user does without a copy of the file.
+            advice: as the attribute.
         """
         reason = " ".join(f"{type(why).__name__}: {why}".split()) if isinstance(why, Exception) else str(why)
         error = cls(
             f"Expected {place} as archray wrote it, got {cls._got} ({reason[:200]}). Restore it from a copy, or "
             f"{advice}."
         )
-        error.reason = reason[:200]
+        error.place, error.reason, error.advice = place, reason[:200], advice
         return error
+
+    def with_advice(self, advice: str) -> Self:
+        """Returns the error with another advice."""
+        return self.at(self.place, self.reason, advice)
 
 
 class MissingFile(DamagedFile, FileNotFoundError):
@@ -164,6 +170,18 @@ class DiskFull(RunInterrupted):
 
 class NotWritable(ArchrayError, OSError):
     """A file or folder that cannot be written at the user's path."""
+
+
+class StoreError(ArchrayError, OSError):
+    """An object store that cannot be reached, or that rejects a request."""
+
+    @classmethod
+    def at(cls, place: str, error: OSError) -> Self:
+        """Returns the error for the file or folder at `place` from an error of pyarrow."""
+        return cls(
+            f"Expected an answer of the store for {place}, got: {' '.join(str(error).split())[:300]}. Check the URI, "
+            "the network, and your credentials for the store."
+        )
 
 
 class TrialCrashed(ArchrayError):

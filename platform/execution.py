@@ -1,5 +1,6 @@
 """Execution of a run: its stages in order, or its repeats (whole runs in `repeat-00`, `repeat-01`, ...); its report."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -7,13 +8,21 @@ import pandas as pd
 from rich.console import Console
 
 from archray.platform.engine.settings import TuneOptions
-from archray.platform.engine.stage import Context, connected, recorded, run_stages, write_summary
+from archray.platform.engine.stage import (
+    Context,
+    Stage,
+    check_stages,
+    connected,
+    recorded,
+    run_stages,
+    write_summary,
+)
 from archray.platform.methods.recipe import all_stages, describe, recipe_of, write_report
 from archray.platform.quantities import QUANTITIES
 from archray.platform.run.heartbeat import is_locked_elsewhere, lock
 from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
 from archray.platform.run.run import Run
-from archray.platform.run.run_summary import RunSummary, check_stages
+from archray.platform.run.run_summary import RunSummary
 from archray.platform.run_result import RunResult, over_repeats
 
 
@@ -68,7 +77,7 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
 def rewrite_report(run: Run[Any]) -> str:
     """Implements `archray.report`."""
     for part in (*run.repeats, run):
-        check_stages(part.folder, _titles(part))
+        check_stages(_stages(part), Context(part, Console()))
     if is_locked_elsewhere(run.folder):
         return write_report(run)
     with lock(run.folder, "archray report"):
@@ -78,6 +87,9 @@ def rewrite_report(run: Run[Any]) -> str:
 
 
 def _titles(run: Run[Any]) -> dict[str, str]:
-    """Returns the titles of a run's stages by name; empty for a run with several repeats."""
-    stages = all_stages(recipe_of(run)) if run.config.repeats == 1 else ()
-    return {stage.name: stage.title for stage in stages}
+    return {stage.name: stage.title for stage in _stages(run)}
+
+
+def _stages(run: Run[Any]) -> Sequence[Stage[Any]]:
+    """Returns the stages of a run; empty for a run with several repeats."""
+    return all_stages(recipe_of(run)) if run.config.repeats == 1 else ()

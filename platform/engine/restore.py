@@ -219,21 +219,30 @@ def restore_state(folder: Folder, plan: TrialPlan) -> bool:
         folder: folder of a Tune experiment, which may have been moved.
 
     Returns: whether there is a state to restore.
-    Raises: DamagedFile if there are results without a state; the errors of `brought_up`.
+    Raises: as `read_state`; the errors of `brought_up`.
     """
-    states, events = read_kept(folder)
-    saved = {SNAPSHOT: any(map(is_experiment_state, states)), TUNER_FILE: folder.exists(TUNER_FILE)}
-    if not all(saved.values()):
-        if (folder / RESULTS).files():  # archray does not repeat these trials without a word
-            name = next(name for name in saved if not saved[name])
-            raise lost_state(
-                folder, name, "it lacks the state of the trials" if folder.exists(name) else "it is missing"
-            )
+    saved = read_state(folder)
+    if saved is None:
         return False
-    states, events = relocate({**states, TUNER_FILE: _tuner(folder)}, events, folder)
+    states, events = relocate(*saved, folder)
     kept = _reopened(brought_up(states, events, plan), folder, errors=plan.searcher is None)
     _write(folder, kept, events)
     return True
+
+
+def read_state(folder: Folder) -> tuple[dict[str, bytes], list[Event]] | None:
+    """Reads the state files of a Tune run, with TUNER_FILE, and the later events; None if there is nothing to restore.
+
+    Raises: DamagedFile if a file is damaged, or if there are results without a state; IncompatibleRay; ImportError.
+    """
+    states, events = read_kept(folder)
+    saved = {SNAPSHOT: any(map(is_experiment_state, states)), TUNER_FILE: folder.exists(TUNER_FILE)}
+    if all(saved.values()):
+        return {**states, TUNER_FILE: _tuner(folder)}, events
+    if (folder / RESULTS).files():  # archray does not repeat these trials without a word
+        name = next(name for name in saved if not saved[name])
+        raise lost_state(folder, name, "it lacks the state of the trials" if folder.exists(name) else "it is missing")
+    return None
 
 
 def _tuner(folder: Folder) -> bytes:

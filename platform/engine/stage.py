@@ -13,12 +13,13 @@ from pydantic_core import to_jsonable_python
 from ray import tune
 from rich.console import Console
 
+import archray
 from archray.cluster.connect import connect
 from archray.cluster.metrics import RunLabels
 from archray.cluster.node_checks import checked_nodes
 from archray.cluster.ray_watch import interrupted_when_lost, interruptible, why_stopped
 from archray.cluster.settings import ResourceSettings, concurrency
-from archray.errors import DamagedFile, DiskFull, RunInterrupted, printable
+from archray.errors import REWRITE, DamagedFile, DiskFull, RunInterrupted, UnreadableFile, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig
 from archray.platform.engine.failed_trials import stops_when_full
@@ -26,10 +27,18 @@ from archray.platform.engine.run_costs import check_constraints, check_device, d
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.run.documents import Done
 from archray.platform.run.heartbeat import is_taken_over, lock
-from archray.platform.run.layout import DONE, MANIFEST, REPEAT, SUMMARY, command, now
+from archray.platform.run.layout import DONE, MANIFEST, MODEL, REPEAT, SUMMARY, command, now
 from archray.platform.run.manifest import digest
 from archray.platform.run.run import ConfigT, Run
-from archray.platform.run.run_summary import StageSummary, State, plain, worked_seconds
+from archray.platform.run.run_summary import (
+    StageSummary,
+    State,
+    check_files,
+    finished_stages,
+    plain,
+    worked_seconds,
+    written_files,
+)
 from archray.plurals import count
 from archray.seeds import stage_seed
 from archray.trainables.costs import NetworkCosts
@@ -271,24 +280,32 @@ class Stage(ABC, Generic[ReadsT]):
     def requires_ray(self, context: Context[ReadsT]) -> bool:
         return self.needs_ray
 
+    def check_state(self, context: Context[ReadsT]) -> None:  # noqa: B027  # most stages have no state
+        """Checks the state from which an interrupted stage resumes, before Ray starts. Raises: DamagedFile."""
+
     @abstractmethod
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
         """Executes the stage in its folder; archray calls it again on the same folder after an interruption."""
 
     def is_done(self, context: Context[ReadsT]) -> bool:
-        folder = context.folder(self.name)
-        if not folder.exists(DONE):
+        if not context.folder(self.name).exists(DONE):
             return False
         try:
-            done = folder.read_json(DONE, Done)
+            self.check_inputs(context)
+            check_files(context.run.folder, self.name)
         except DamagedFile:
             return False
-        if done["inputs"] != digest(self.inputs(context)) or not all(
-            folder.exists(name) and folder.sha256(name) == checksum for name, checksum in done["outputs"].items()
-        ):
-            return False
-        of_run = self.of_run(context.run)
-        return bool(done.get("of_run", of_run) == of_run)
+        return True
+
+    def check_inputs(self, context: Context[ReadsT]) -> None:
+        """Checks that the finished stage had its present inputs. Raises: DamagedFile."""
+        folder, run = context.folder(self.name), context.run.folder
+        if folder.read_json(DONE, Done)["inputs"] != digest(self.inputs(context)):
+            raise DamagedFile.at(
+                f"{folder}/{DONE}",
+                f"the stage {self.name} had other inputs than the configuration and the earlier stages of this run",
+                f"repeat the stage: '{command('resume', whole_run(run))}' runs it again",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +325,30 @@ def file_digests(*names: str) -> Callable[[Context[Any]], dict[str, str]]:
         return {name: context.run.folder.sha256(name) for name in names}
 
     return depends
+
+
+def check_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT]) -> None:
+    """Checks the files that a report reads: the documents and tables of finished stages, and the inputs of the stages.
+
+    The function compares no inputs after the first unfinished stage, since a resume repeats later stages if their
+    inputs have changed, and none if another version of archray has started the run, which may name inputs differently.
+
+    Raises: DamagedFile for the first stage whose inputs differ, or file that differs or is missing.
+    """
+    run = context.run
+    recorded = finished_stages(run.folder)
+    comparable = run.manifest["versions"].get("archray") == archray.__version__
+    for stage in stages:
+        if stage.name not in recorded and not context.folder(stage.name).exists(DONE):
+            comparable = False
+            continue
+        if comparable:
+            stage.check_inputs(context)
+        check_files(run.folder, stage.name, _is_reported)
+
+
+def _is_reported(file: str) -> bool:
+    return file.endswith((".json", ".parquet")) and not file.startswith(f"{MODEL}/")
 
 
 def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], describe: Describe) -> None:
@@ -346,6 +387,7 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                     check_constraints(context)
                     checked = True
                 if stage.requires_ray(context) and not is_connected:
+                    stage.check_state(context)
                     stack.enter_context(connected(run, console))
                     check_device(run.config)
                     resources = run.config.resources
@@ -358,6 +400,8 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 with interrupted_when_lost(), stops_when_full(run.folder):
                     _execute(stage, context)
                     record.ended(stage.name)
+            except DamagedFile as error:
+                raise _without_resume(error, run.folder) from error
             except (KeyboardInterrupt, RunInterrupted) as error:
                 kind = DiskFull if isinstance(error, DiskFull) else RunInterrupted
                 raise kind(stopped(why_stopped(error))) from error
@@ -393,6 +437,7 @@ def check_on_data(
 
 def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
     folder = context.folder(stage.name).create()
+    _delete_damaged(folder, context.say)
     if folder.exists(DONE):
         folder.delete(DONE)  # it describes files that this stage will rewrite
     started = time.monotonic()
@@ -400,10 +445,40 @@ def _execute(stage: Stage[ReadsT], context: Context[ReadsT]) -> None:
     seconds = time.monotonic() - started
     done = {
         "inputs": digest(stage.inputs(context)),
-        "outputs": {name: folder.sha256(name) for name in folder.files() if name != DONE},
+        "outputs": {name: folder.sha256(name) for name in written_files(folder)},
         "of_run": stage.of_run(context.run),
         "finished": now(),
         "seconds": round(seconds, 1),
     }
     folder.write_json(DONE, done)
     context.console.print(f"[dim]    {seconds:.0f} s[/dim]")
+
+
+def _delete_damaged(folder: Folder, say: Callable[[str], None]) -> None:
+    """Deletes damaged files of an earlier execution of a stage, which the stage would read before it rewrites them."""
+    try:
+        checksums = folder.read_json(DONE, Done)["outputs"]
+    except DamagedFile:  # without checksums only incomplete documents are recognized
+        checksums = {}
+    for name in written_files(folder):
+        try:
+            if name not in checksums:
+                if name.endswith(".json"):
+                    folder.read_json(name, Any)
+            elif folder.sha256(name) != checksums[name]:
+                raise DamagedFile
+        except UnreadableFile:
+            raise
+        except DamagedFile:
+            say(f"{folder.name}/{name} is damaged; the stage writes it again")
+            folder.delete(name)
+
+
+def _without_resume(error: DamagedFile, run: Folder) -> DamagedFile:
+    """Returns the error of a resume with an advice that helps, if it advises a resume."""
+    part = error.place.removeprefix(f"{run}/").partition("/")[0]
+    if error.advice != REWRITE or not error.place.startswith(f"{run}/{part}/"):
+        return error
+    return error.with_advice(
+        f"delete the folder {run}/{part} and repeat the command: archray then writes its files again"
+    )

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -30,7 +30,7 @@ from archray.files import Folder
 from archray.platform.engine import trial_plan, trial_tables
 from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths, retried_memory_kills
 from archray.platform.engine.interrupt import stop_gracefully
-from archray.platform.engine.restore import restore_state
+from archray.platform.engine.restore import read_state, restore_state
 from archray.platform.engine.result_log import (
     distinct_ids,
     line_writer,
@@ -149,8 +149,15 @@ class TuneStage(Stage[ReadsT]):
     search: bool = False  # whether the caller's options apply to this Tune run
     extends: bool = False  # whether an extended search keeps the rows of earlier trials in the tables
 
+    def _tuned(self, context: Context[ReadsT]) -> Folder:
+        return context.folder(self.name) / f"tune-{digest(self.inputs(context))}"
+
+    def check_state(self, context: Context[ReadsT]) -> None:
+        with suppress(ImportError, IncompatibleRay):  # the Tune run reports them
+            read_state(self._tuned(context))
+
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
-        tuned = folder / f"tune-{digest(self.inputs(context))}"
+        tuned = self._tuned(context)
         plan = self.plan(context, tuned)
         if plan is None:
             return

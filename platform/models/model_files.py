@@ -11,9 +11,9 @@ from archray.errors import InvalidInput, RunFolderError
 from archray.files import Folder
 from archray.platform.models.rebuilt_model import FEATURE_MAP, STATE_DICT, rebuilt_network
 from archray.platform.run.heartbeat import is_locked_elsewhere
-from archray.platform.run.layout import DESCRIPTION, MODEL, command
+from archray.platform.run.layout import DESCRIPTION, DONE, MODEL, command
 from archray.platform.run.run import Run
-from archray.platform.run.run_summary import RunSummary, front_of
+from archray.platform.run.run_summary import RunSummary, check_files, front_of
 from archray.trainables.checkpoint import STATE_FILE, load_trained_weights, read_state
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.data.image_form import ImageForm
@@ -143,9 +143,11 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
     Args:
         member: number, from 1, of a member of the Pareto set.
 
-    Raises: RunFolderError if there is no model (yet); InvalidInput for an unknown member, or weights that do not fit.
+    Raises: RunFolderError if there is no model (yet); DamagedFile for files that differ from their checksums in the
+    run; InvalidInput for an unknown member, or weights that do not fit.
     """
     run, folder, described = trained(run, member)
+    _check_unchanged(run.folder, folder)
     if described.get("kind") == FEATURE_MAP:
         with tempfile.TemporaryDirectory() as scratch:
             Folder(scratch).copy_from(folder, [STATE_FILE])
@@ -155,6 +157,17 @@ def load_model(run: Run[Any], member: int | None = None) -> torch.nn.Module | Cl
     place, classes = str(folder / STATE_DICT), described["num_classes"]
     state = load_trained_weights(folder.read_bytes(STATE_DICT), place, [classes], str(folder / DESCRIPTION))
     return rebuilt_network(run.space, described, state, place)
+
+
+def _check_unchanged(run: Folder, model: Folder) -> None:
+    """Compares the files of a model with the checksums of the stage that wrote them, unless the stage runs again.
+
+    Raises: DamagedFile.
+    """
+    place = model.path.removeprefix(f"{run.path}/")
+    stage = "report" if place == MODEL else model.parent.name
+    if (run / stage).exists(DONE):
+        check_files(run, stage, lambda file: file.startswith(f"{place}/"))
 
 
 def trained(run: Run[Any], member: int | None = None) -> tuple[Run[Any], Folder, dict[str, Any]]:

@@ -5,7 +5,7 @@ The engine writes `summary.json` whenever a stage starts or finishes. Reading it
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -16,7 +16,7 @@ from archray.errors import DamagedFile, RunFolderError
 from archray.files import Folder
 from archray.platform.run.documents import Done, Manifest, Moment, Result, Seconds
 from archray.platform.run.heartbeat import alive_until, no_sign_of_life
-from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS, PARETO, REPEAT, SUMMARY, command
+from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS, MODEL, PARETO, REPEAT, SUMMARY, command
 from archray.plurals import count
 
 if TYPE_CHECKING:
@@ -234,29 +234,41 @@ def _missing(folder: Folder, stages: Sequence[str]) -> str | None:
             done = stage.read_json(DONE, Done)
         except DamagedFile as error:
             return f"{name}/{DONE} is {'missing' if isinstance(error, FileNotFoundError) else 'damaged'}"
-        missing = set(done["outputs"]).difference(stage.files())
+        missing = set(done["outputs"]).difference(written_files(stage))
         for file in (*(f"{name}/{output}" for output in missing), *done.get("of_run", ())):
             if not folder.exists(file):
                 return f"{file} is missing"
     return None
 
 
-def check_stages(folder: Folder, stages: Iterable[str]) -> None:
-    """Compares the documents and tables of finished stages with the checksums in their `done.json`.
+def written_files(stage: Folder) -> list[str]:
+    """Returns the files of a finished stage: those in its folder except `done.json`, and those of its models."""
+    models = [name for name in stage.folders() if name.startswith(MODEL)]
+    return [
+        *(name for name in stage.files() if name != DONE),
+        *(f"{model}/{name}" for model in models for name in (stage / model).files()),
+    ]
+
+
+def finished_stages(folder: Folder) -> set[str]:
+    """Returns the stages of a run that are done according to its `summary.json`; empty without it."""
+    summary = _document(folder) or {"stages": []}
+    return {stage["name"] for stage in summary["stages"] if stage["state"] == "done"}
+
+
+def check_files(run: Folder, stage: str, needed: Callable[[str], bool] = lambda file: True) -> None:
+    """Compares the files of a finished stage with the checksums in its `done.json`.
+
+    Args:
+        needed: whether to check a file, by its path in the run.
 
     Raises: DamagedFile for the first file that differs or is missing.
     """
-    summary = _document(folder) or {"stages": []}
-    recorded = {stage["name"] for stage in summary["stages"] if stage["state"] == "done"}
-    for name in stages:
-        if name not in recorded and not (folder / name).exists(DONE):
-            continue
-        done = (folder / name).read_json(DONE, Done)
-        files = {f"{name}/{file}": checksum for file, checksum in done["outputs"].items()}
-        files |= {file: checksum for file, checksum in done.get("of_run", {}).items() if "/" not in file}
-        for file, checksum in files.items():
-            if file.endswith((".json", ".parquet")) and folder.sha256(file) != checksum:
-                raise DamagedFile.at(f"{folder}/{file}", f"its checksum differs from {name}/{DONE}")
+    done = (run / stage).read_json(DONE, Done)
+    files = {f"{stage}/{file}": checksum for file, checksum in done["outputs"].items()} | done.get("of_run", {})
+    for file, checksum in files.items():
+        if needed(file) and run.sha256(file) != checksum:
+            raise DamagedFile.at(f"{run}/{file}", f"its checksum differs from {stage}/{DONE}")
 
 
 def worked_seconds(folder: Folder) -> float:

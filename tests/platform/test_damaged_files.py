@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -184,3 +185,45 @@ def test_a_damaged_file_is_named_without_a_traceback(
         for command in commands(run, Path(whole), tmp_path):
             run_command(command, Path(file).name if command[0] in COMMANDS_BY_FILE[file] else None)
         assert "whole" in run_command(("runs", str(run.parent)), None)
+
+
+def test_exchanged_stages_raise_an_error_and_a_resume_repeats_them(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path
+) -> None:
+    whole, run = Path(finished_run("hnas").path), tmp_path / "run"
+    shutil.copytree(whole, run)
+    for source, target in (("final", "other"), ("baseline", "final"), ("other", "baseline")):
+        (run / source).rename(run / target)
+    with pytest.raises(DamagedFile, match=rf"final/done\.json .*the stage final .*'archray resume {run}'"):
+        archray.report(run)
+    assert (run / "report.html").read_bytes() == (whole / "report.html").read_bytes()
+    archray.resume(run)
+    archray.report(run)
+    assert json.loads((run / "architecture.json").read_text()) == json.loads((whole / "architecture.json").read_text())
+
+
+def negate(weights: Path) -> bytes:
+    """Replaces weights by their negatives; returns the old content."""
+    before = weights.read_bytes()
+    state = torch.load(weights, weights_only=True)
+    torch.save({name: -tensor if tensor.is_floating_point() else tensor for name, tensor in state.items()}, weights)
+    return before
+
+
+def test_replaced_weights_raise_an_error_and_a_resume_restores_them(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run("hnas").path, run)
+    trained = "baseline" if "found" in json.loads((run / "architecture.json").read_text()) else "final"
+    before = negate(run / "model" / "state_dict.pt")
+    negate(run / trained / "model" / "state_dict.pt")
+    for command in commands(run, run, tmp_path):
+        if command[0] in ("predict", "export"):
+            run_command(command, "model/state_dict.pt")
+    with pytest.raises(DamagedFile, match="its checksum differs .*'archray resume"):
+        archray.load(run).model()
+    assert not (tmp_path / "export").exists()
+    archray.resume(run)
+    archray.load(run).model()
+    assert (run / "model" / "state_dict.pt").read_bytes() == before

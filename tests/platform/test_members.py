@@ -17,7 +17,7 @@ from archray_test_run_files import undescribed_names
 from typer.testing import CliRunner
 
 import archray
-from archray.errors import InvalidInput, RunFolderError
+from archray.errors import DamagedFile, InvalidInput, RunFolderError
 from archray.platform.cli import application
 from archray.platform.run.run import Run
 from archray.platform.run_result import RunResult
@@ -138,6 +138,16 @@ def test_all_members_are_trained(full_run: RunResult) -> None:
         for key in ("architecture", "member", "test_accuracy", "parameters"):
             assert card[key] == row[key]
     assert [name for name in undescribed_names(Path(full_run.path)) if not name.endswith("board_latency_ms")] == []
+
+
+@pytest.mark.slow
+def test_replaced_weights_of_a_member_raise_an_error(full_run: RunResult, tmp_path: Path) -> None:
+    shutil.copytree(full_run.path, tmp_path / "run")
+    models = list(full_run.pareto["model"])
+    shutil.copy(tmp_path / "run" / models[2] / "state_dict.pt", tmp_path / "run" / models[1] / "state_dict.pt")
+    with pytest.raises(DamagedFile, match=rf"{models[1]}/state_dict\.pt.*checksum differs"):
+        archray.load(tmp_path / "run").model(2)
+    archray.load(tmp_path / "run").model(3)
 
 
 @pytest.mark.slow

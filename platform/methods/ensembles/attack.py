@@ -16,7 +16,7 @@ from archray.files import Folder
 from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.methods.ensembles.final import map_over_cluster
 from archray.platform.methods.ensembles.tables import ENDED, PARTS, QUESTION, round_of, write_tables
-from archray.platform.models.model_files import trained
+from archray.platform.models.model_files import load_model, trained
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import DESCRIPTION, command, now
 from archray.platform.run.manifest import digest
@@ -26,7 +26,7 @@ from archray.settings import Settings
 from archray.trainables.adversarial.attacks import ATTACKS, AttackSettings, check_toolbox
 from archray.trainables.adversarial.defense import AttackWorker, check_defenders, check_pixels
 from archray.trainables.data import load_images
-from archray.trainables.ensembles.ensemble import KIND, STATE_DICT, load_ensemble
+from archray.trainables.ensembles.ensemble import KIND, STATE_DICT
 
 MOST_IMAGES = 1000  # default; with more images, AutoAttack takes hours on a CPU
 
@@ -67,14 +67,14 @@ def check_attack(run: Run[Any], question: AttackQuestion) -> AttackQuestion:
             f"expected a finished run with a trained ensemble, got the unfinished run {run.folder}; finish it with: "
             f"{command('resume', run.folder)}"
         )
-    _, model, described = trained(run)
+    _, _, described = trained(run)
     if described.get("kind") != KIND:
         raise InvalidInput(
             f"expected a run with an ensemble, got {run.folder}, which has a single network; attack a run of nesbs, "
             "deep-ensemble or another ensemble method"
         )
     check_defenders(len(described["members"]))
-    load_ensemble(model.read_bytes, run.space)
+    load_model(run)
     data = load_images(run.data)
     check_pixels(data)
     available = len(data.test)
