@@ -386,8 +386,8 @@ def run_stages(stages: Sequence[Stage[ReadsT]], context: Context[ReadsT], descri
                 if not checked and device_of(run.config) is None:
                     check_constraints(context)
                     checked = True
+                stage.check_state(context)
                 if stage.requires_ray(context) and not is_connected:
-                    stage.check_state(context)
                     stack.enter_context(connected(run, console))
                     check_device(run.config)
                     resources = run.config.resources

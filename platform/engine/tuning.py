@@ -47,6 +47,7 @@ from archray.platform.engine.trial_tables import Rerun, trial_id_of
 from archray.platform.engine.tune_memory import idle_actors, return_memory
 from archray.platform.run.layout import CURVES, TRIALS, command
 from archray.platform.run.manifest import digest
+from archray.platform.run.run_summary import written_files
 from archray.platform.run.tune_snapshot import read_snapshot
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
@@ -159,6 +160,11 @@ class TuneStage(Stage[ReadsT]):
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
         tuned = self._tuned(context)
         plan = self.plan(context, tuned)
+        if plan is not None and plan.searcher is not None and plan.before >= plan.total and not tuned.exists():
+            context.say("trials restart, since the folder of their Tune run is missing")
+            for name in written_files(folder):  # the searcher would continue from its end
+                folder.delete(name)
+            plan = self.plan(context, tuned)
         if plan is None:
             return
         run = run_trials(tuned, plan, context, search=self.search)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,3 +229,60 @@ def test_replaced_weights_raise_an_error_and_a_resume_restores_them(
     archray.resume(run)
     archray.load(run).model()
     assert (run / "model" / "state_dict.pt").read_bytes() == before
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("loss", ["torn searcher", "other searcher", "no trials"])
+def test_a_resume_restores_a_search_without_the_state_of_its_end(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path, loss: str
+) -> None:
+    whole, run = Path(finished_run("hnas").path), tmp_path / "run"
+    shutil.copytree(whole, run)
+    search = run / "search"
+    if loss == "torn searcher":
+        cut(search / "searcher.json")
+    elif loss == "other searcher":
+        (search / "searcher.json").write_text("{}")
+    else:
+        (search / "trials.parquet").unlink()
+        shutil.rmtree(next(search.glob("tune-*")))
+    with pytest.raises(DamagedFile, match="'archray resume RUN' rewrites"):
+        archray.report(run)
+    archray.resume(run)
+    archray.report(run)
+    records = [json.loads((place / "search/searcher.json").read_text())["ledger"]["records"] for place in (run, whole)]
+    suggested = [[record["config"]["architecture"] for record in ledger] for ledger in records]
+    assert suggested[0] == suggested[1]
+
+
+def test_a_truncated_checkpoint_of_an_ended_trial_has_an_advice_that_helps(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run("hnas").path, run)
+    (run / "final" / "done.json").unlink()
+    cut(next(run.glob("final/tune-*/*/checkpoint_*/state.pt")))
+    with pytest.raises(DamagedFile, match=rf"state\.pt.*, or delete the folder {run}/final and repeat the command"):
+        archray.resume(run)
+    shutil.rmtree(run / "final")
+    archray.resume(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["snapshot.zip", "tuner.pkl"])
+def test_a_damaged_tune_run_is_named_before_ray_starts(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path, file: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run("hnas").path, run)
+    (run / "search" / "done.json").unlink()
+    cut(next(run.glob(f"search/tune-*/{file}")))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["cluster"]["address"] = "127.0.0.1:9"  # no Ray answers there
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    command = [sys.executable, "-m", "archray.platform.cli", "resume", str(run), "--trust"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and file in done.stderr and "delete the folder" in done.stderr, done.stderr
