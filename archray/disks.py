@@ -5,11 +5,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from archray.errors import NotWritable
+from archray.errors import NotWritable, StoreError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # disk full, quota exceeded
 FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # errors of Tune keep only this text
@@ -143,6 +144,17 @@ class LocalDisk:
         return self  # a listing is cheap
 
 
+@contextmanager
+def store_errors(place: str) -> Iterator[None]:
+    """Raises: StoreError instead of pyarrow's error if the store of `place` cannot be reached, or rejects a request."""
+    try:
+        yield
+    except OSError as error:
+        if type(error) is not OSError or is_full(error):  # for example, a missing file
+            raise
+        raise StoreError.at(place, error) from error
+
+
 class ArrowFiles:
     """A pyarrow `FileSystem`. A file that grows by lines is stored as several objects, which appear as one file.
 
@@ -163,8 +175,12 @@ class ArrowFiles:
         """Returns these files with a cache of listings."""
         return type(self)(self.filesystem, cached=True)
 
+    def _store_errors(self, path: str) -> AbstractContextManager[None]:
+        return store_errors(f"{self.filesystem.type_name}://{path}")
+
     def kind(self, path: str) -> str:
-        return _KINDS.get(self.filesystem.get_file_info(path).type.name, "")
+        with self._store_errors(path):
+            return _KINDS.get(self.filesystem.get_file_info(path).type.name, "")
 
     def exists(self, path: str) -> bool:
         return bool(self.kind(path) or self.objects(path))
@@ -173,23 +189,27 @@ class ArrowFiles:
         return sorted({(LINES.sub("", name), kind) for name, kind in self._objects(path)})
 
     def create(self, path: str) -> None:
-        self.filesystem.create_dir(path, recursive=True)
+        with self._store_errors(path):
+            self.filesystem.create_dir(path, recursive=True)
 
     def check_writable(self, path: str) -> None:
         pass  # an object store reports it at the first write
 
     def move(self, path: str, to: str) -> None:
-        self.filesystem.move(path, to)
+        with self._store_errors(path):
+            self.filesystem.move(path, to)
 
     def remove(self, path: str) -> None:
-        self.filesystem.delete_dir(path)
+        with self._store_errors(path):
+            self.filesystem.delete_dir(path)
 
     def delete(self, path: str) -> None:
         for file in self.objects(path) or [path]:
             self.delete_object(file)
 
     def delete_object(self, path: str) -> None:
-        self.filesystem.delete_file(path)
+        with self._store_errors(path):
+            self.filesystem.delete_file(path)
 
     def read(self, path: str) -> bytes:
         objects = self.objects(path) if self._cached else []
@@ -207,18 +227,20 @@ class ArrowFiles:
             return self.read(path)
 
     def read_object(self, path: str) -> bytes:
-        with self.filesystem.open_input_stream(path) as stream:
+        with self._store_errors(path), self.filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
 
     def _read(self, path: str) -> bytes:
         """Reads the whole object; pyarrow alone reads the initial number of bytes even if the object is replaced."""
         while True:
             content = self.read_object(path)
-            if self.filesystem.get_file_info(path).size in (None, len(content)):
+            with self._store_errors(path):
+                size = self.filesystem.get_file_info(path).size
+            if size in (None, len(content)):
                 return content
 
     def write(self, path: str, content: bytes | memoryview) -> None:
-        with self.filesystem.open_output_stream(path) as stream:
+        with self._store_errors(path), self.filesystem.open_output_stream(path) as stream:
             stream.write(content)
 
     def lines(self, path: str, is_journal: bool) -> Lines:
@@ -244,7 +266,8 @@ class ArrowFiles:
 
         listing = self._listings.get(path)
         if listing is None:
-            entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            with self._store_errors(path):
+                entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
             listing = [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
             if self._cached:
                 self._listings[path] = listing

@@ -178,9 +178,10 @@ class StoreError(ArchrayError, OSError):
     @classmethod
     def at(cls, place: str, error: OSError) -> Self:
         """Returns the error for the file or folder at `place` from an error of pyarrow."""
+        reason = " ".join(str(error).split())[:300].rstrip(".")
         return cls(
-            f"Expected an answer of the store for {place}, got: {' '.join(str(error).split())[:300]}. Check the URI, "
-            "the network, and your credentials for the store."
+            f"Expected access to {place}, got an error of the store ({reason}). Check the URI, the network, and your "
+            "credentials."
         )
 
 

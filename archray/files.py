@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from pydantic import TypeAdapter, ValidationError
 
 from archray import errors
-from archray.disks import FULL, ArrowFiles, Lines, LocalDisk
+from archray.disks import FULL, ArrowFiles, Lines, LocalDisk, store_errors
 from archray.errors import DamagedFile, InvalidInput, RunFolderError
 
 if TYPE_CHECKING:  # pandas and pyarrow are imported where they are used: local JSON files need neither
@@ -220,7 +220,8 @@ class Folder:
             self.path = self.uri
         else:
             try:
-                filesystem, self.path = fs.FileSystem.from_uri(self.uri)
+                with store_errors(self.uri):  # it may ask the store for its region
+                    filesystem, self.path = fs.FileSystem.from_uri(self.uri)
             except pa.ArrowInvalid as error:
                 raise InvalidInput(
                     f"Expected a path or a URI such as s3://bucket/run, got {place} ({error}). Choose another."

@@ -2,18 +2,25 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from archray_test_command import finish, found_values, kill_when, start, wait_until
+from archray_test_command import PATIENCE, finish, found_values, kill_when, start, wait_until
+from archray_test_models import run_of_network
 from pyarrow import fs
+from typer.testing import CliRunner
 
 import archray
 from archray.disks import ArrowFiles
+from archray.errors import StoreError
 from archray.files import Folder
 from archray.line_writer import LineWriter
+from archray.platform.cli import application
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import HEARTBEAT, STARTED
 from archray.platform.run.tune_snapshot import experiment_state
@@ -49,6 +56,80 @@ def test_a_folder_keeps_the_query_of_its_uri(store):
     again = Folder((folder / "stage").uri)
     assert again.read_json("done.json") == {"seconds": 1.5}
     assert folder.folders() == ["stage"] and again.files() == ["done.json"]
+
+
+class Forbidden(BaseHTTPRequestHandler):
+    """A store that rejects every request, as for a user without credentials."""
+
+    def reject(self):
+        self.send_response(403)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = reject
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def forbidden(store):
+    """Returns the URI of a folder on a store that rejects every request."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forbidden) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"s3://bucket/runs?endpoint_override=127.0.0.1:{server.server_port}&scheme=http"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Folder.create,
+        Folder.files,
+        Folder.remove,
+        Folder.set_aside,
+        lambda folder: folder.exists("a"),
+        lambda folder: folder.delete("a"),
+        lambda folder: folder.read_bytes("a"),
+        lambda folder: folder.write_bytes("a", b""),
+    ],
+)
+def test_a_rejected_request_names_the_store_the_reason_and_the_remedy(forbidden, operation):
+    with pytest.raises(StoreError, match=r"s3://bucket/runs.*ACCESS_DENIED.*Check the URI, the network"):
+        operation(Folder(forbidden))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "STORE"),
+        ("runs", "STORE"),
+        ("resume", "STORE"),
+        ("watch", "STORE"),
+        ("report", "STORE"),
+        ("predict", "STORE", "image.png"),
+        ("compare", "STORE"),
+        ("export", "RUN", "--to", "STORE"),
+        ("search", "random", "--preset", "smoke", "--out", "STORE"),
+        ("search", "random", "--preset", "smoke", "--out", "STORE", "--dry-run"),
+    ],
+)
+def test_commands_on_a_store_that_rejects_requests_end_with_one_line(forbidden, tmp_path, command):
+    places = {"STORE": forbidden, "RUN": run_of_network(tmp_path / "run", "nasbench201").folder.uri}
+    command = [places.get(word, word) for word in command]
+    result = CliRunner().invoke(application(command), command)
+    assert isinstance(result.exception, StoreError) and "ACCESS_DENIED" in str(result.exception), result.exception
+
+
+@pytest.mark.slow
+def test_a_store_that_does_not_answer_is_named_without_a_traceback(store, tmp_path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # it does not listen
+        uri = f"s3://bucket/runs?endpoint_override=127.0.0.1:{closed.getsockname()[1]}&scheme=http"
+        done = start("show", uri, cwd=tmp_path).wait(timeout=PATIENCE)
+    log = (tmp_path / "log.txt").read_text()
+    assert done == 2 and "archray: Expected access to s3://bucket/runs/manifest.json" in log, log
+    assert "Traceback" not in log and log.count("\n") == 1
 
 
 class ReplacedOnce:
