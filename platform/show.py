@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
-from archray.errors import RunFolderError, printable
+from archray.errors import DamagedFile, RunFolderError, printable
 from archray.files import Folder
 from archray.platform.quantities import (
     DECIDING,
@@ -20,6 +21,7 @@ from archray.platform.quantities import (
 )
 from archray.platform.run.layout import MANIFEST, REPORT, RUNS, command
 from archray.platform.run.run_summary import Listing, RunSummary, origin_words
+from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
 from archray.plurals import count
 
 SHOWN_ROWS = 30  # printed rows of a listing; `archray show --json` prints all
@@ -51,9 +53,46 @@ def show(path: str | os.PathLike[str]) -> RunSummary:
         print(summary.state, summary.seconds)
         ```
     """
-    summary = RunSummary.read(path)
+    summary = detailed(RunSummary.read(path))
     print_summary(summary, Console())
     return summary
+
+
+def detailed(summary: RunSummary) -> RunSummary:
+    """Returns the summary of an interrupted or failed run with a listing of the finished trials of its last stage."""
+    try:
+        progress = progress_of(summary) if summary.state in ("interrupted", "failed") else None
+    except DamagedFile:  # a resume names it
+        return summary
+    if summary.stage is None or progress is None or progress.metric is None or not progress.ended:
+        return summary
+    stage, quantity = summary.stage.name, quantity_of(progress.metric, summary.stage.name)
+    key = next((key for key, other in QUANTITIES.items() if other.label == quantity.label), progress.metric)
+    rows = [{key: trial.value, "architecture": trial_words(trial)} for trial in progress.best_first]
+    listing = Listing.of(f"finished trials of the stage {stage}, best first", rows)
+    return replace(summary, listings=[*summary.listings, listing])
+
+
+def current(summary: RunSummary) -> RunSummary:
+    """Returns the run itself, or the repeat that started last."""
+    return summary.repeats[-1] if summary.repeats else summary
+
+
+def progress_of(summary: RunSummary) -> StageProgress | None:
+    """Returns the progress of the running stage, or of the stage in which the run stopped."""
+    stage = summary.stage
+    return None if stage is None else stage_progress(Folder(current(summary).path) / stage.name)
+
+
+def trial_words(trial: TrialProgress) -> str:
+    """Names a trial by its round or architecture, or by its seed and the architecture of its last result."""
+    config = trial.config
+    if "round" in config:
+        return f"round {config['round']}"
+    if "architecture" in config:
+        return str(config["architecture"])
+    seed = f"seed {config['seed']}" if "seed" in config else trial.trial_id
+    return f"{seed}: {trial.found}" if trial.found else seed
 
 
 def runs(folder: str | os.PathLike[str] = RUNS) -> list[RunSummary]:
@@ -139,7 +178,8 @@ def lines_of(summary: RunSummary) -> Iterator[str]:
 
 def _next(summary: RunSummary) -> tuple[str, str]:
     if summary.state == "done":
-        return "report", f"{summary.path}/{REPORT}"
+        lost = f"missing; rewrite it with: {command('report', summary.path)}"
+        return "report", f"{summary.path}/{REPORT}" if Folder(summary.path).exists(REPORT) else lost
     if summary.state == "running":
         return "watch it", command("watch", summary.path)
     return "continue with", command("resume", summary.path)

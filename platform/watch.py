@@ -12,8 +12,17 @@ from archray.errors import InvalidInput, expect, printable
 from archray.files import Folder
 from archray.platform.quantities import duration, quantity_of, whole_number
 from archray.platform.run.run_summary import RunSummary, StageSummary
-from archray.platform.run.stage_progress import StageProgress, TrialProgress, stage_progress
-from archray.platform.show import print_summary, print_text, run_words, state_words
+from archray.platform.run.stage_progress import StageProgress
+from archray.platform.show import (
+    current,
+    detailed,
+    print_summary,
+    print_text,
+    progress_of,
+    run_words,
+    state_words,
+    trial_words,
+)
 from archray.plurals import count
 
 MARKS = {"stopped": "×", "done": "✓", "running": "▸", "waiting": "·"}
@@ -51,6 +60,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
         if summary.state == "running":
             print_text("\n".join(screen(summary, progress)), console)
         else:
+            summary = detailed(summary)
             print_summary(summary, console)
         return summary
     if console.is_terminal:
@@ -68,6 +78,7 @@ def watch(path: str | os.PathLike[str], *, interval: float = 2.0, once: bool = F
                 printed = line
             time.sleep(interval)
             summary, progress = _read(place)
+    summary = detailed(summary)
     print_summary(summary, console)
     return summary
 
@@ -79,17 +90,6 @@ def _read(place: Folder) -> tuple[RunSummary, StageProgress | None]:
 
 def _text(summary: RunSummary, progress: StageProgress | None) -> Text:
     return Text(printable("\n".join(screen(summary, progress))), no_wrap=True, overflow="ellipsis")
-
-
-def current(summary: RunSummary) -> RunSummary:
-    """Returns the run itself, or the repeat that started last."""
-    return summary.repeats[-1] if summary.repeats else summary
-
-
-def progress_of(summary: RunSummary) -> StageProgress | None:
-    """Returns the progress of the running stage, or of the stage in which the run stopped."""
-    stage = summary.stage
-    return None if stage is None else stage_progress(Folder(current(summary).path) / stage.name)
 
 
 def screen(summary: RunSummary, progress: StageProgress | None) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _trials(progress: StageProgress, stage: str) -> Iterator[str]:
     for trial in running[:RUNNING_ROWS]:
         epochs = f"epoch {trial.epoch} of {trial.epochs}" if trial.epochs else f"epoch {trial.epoch}"
         value = f"  {quantity_of(progress.metric, stage).show(trial.value)}" if trial.value is not None else ""
-        yield f"running  {epochs}  {sparkline(trial.values)}{value}  {_about(trial)}"
+        yield f"running  {epochs}  {sparkline(trial.values)}{value}  {trial_words(trial)}"
     if len(running) > RUNNING_ROWS:
         yield f"         and {count(len(running) - RUNNING_ROWS, 'trial')} more"
 
@@ -149,18 +149,7 @@ def _best(progress: StageProgress, stage: str) -> str | None:
     if best is None or progress.metric is None:
         return None
     quantity = quantity_of(progress.metric, stage)
-    return f"{quantity.label} {quantity.show(best.value)}  {_about(best)}"
-
-
-def _about(trial: TrialProgress) -> str:
-    """Names a trial by its round or architecture, or by its seed and the architecture of its last result."""
-    config = trial.config
-    if "round" in config:
-        return f"round {config['round']}"
-    if "architecture" in config:
-        return str(config["architecture"])
-    seed = f"seed {config['seed']}" if "seed" in config else trial.trial_id
-    return f"{seed}: {trial.found}" if trial.found else seed
+    return f"{quantity.label} {quantity.show(best.value)}  {trial_words(best)}"
 
 
 def sparkline(values: Sequence[float | None], scale: Sequence[float | None] = ()) -> str:

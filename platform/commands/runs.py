@@ -51,10 +51,12 @@ def show(
     run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False
 ) -> None:
     """Print the state, result, accuracies and trials of a run."""
-    from archray.platform.run.run_summary import RunSummary  # takes 0.03 s, and `archray --help` does not need it
+    # imports take 0.03 s, and `archray --help` does not need them
+    from archray.platform.run.run_summary import RunSummary
+    from archray.platform.show import detailed
 
     if as_json:
-        _echo_json(RunSummary.read(run).to_dict())
+        _echo_json(detailed(RunSummary.read(run)).to_dict())
     else:
         archray.show(run)
 

@@ -86,10 +86,14 @@ class StageProgress:
         return sorted(trials, key=lambda trial: trial.last or trial.started)
 
     @property
+    def best_first(self) -> Sequence[TrialProgress]:
+        """The trials that ended with a value, the best first."""
+        return sorted(self.ended, key=lambda trial: trial.value or 0.0, reverse=self.mode == "max")
+
+    @property
     def best(self) -> TrialProgress | None:
         """The best finished trial."""
-        choose = max if self.mode == "max" else min
-        return choose(self.ended, key=lambda trial: trial.value or 0.0, default=None)
+        return next(iter(self.best_first), None)
 
 
 def stage_progress(stage: Folder) -> StageProgress | None:

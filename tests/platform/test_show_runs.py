@@ -126,6 +126,14 @@ def test_show_returns_the_text_that_it_prints(result: archray.RunResult, capsys:
     assert f"{100 * result.test_accuracy:.2f} %" in printed
 
 
+def test_show_names_a_missing_report_and_how_to_rewrite_it(copied: Path) -> None:
+    (copied / "report.html").unlink()
+    assert f"missing; rewrite it with: archray report {copied}" in command("show", str(copied))
+    assert f"{copied}/report.html" not in command("resume", str(copied))
+    command("report", str(copied))
+    assert f"{copied}/report.html" in command("show", str(copied))
+
+
 def test_show_as_json(result: archray.RunResult) -> None:
     outcome = json.loads(command("show", result.path, "--json"))
     assert outcome == json.loads(json.dumps(RunSummary.read(result.path).to_dict()))

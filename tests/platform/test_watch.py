@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import archray
 from archray.files import Folder
 from archray.platform.run.heartbeat import lock
 from archray.platform.run.layout import DONE, SUMMARY
+from archray.platform.run.run_summary import RunSummary
 
 
 @pytest.fixture
@@ -73,6 +75,18 @@ def test_a_watch_reports_an_interrupted_run(running_copy: Path) -> None:
     process = watch_process(running_copy)  # no process works on it
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1 and "archray resume" in output, output
+
+
+@pytest.mark.parametrize("view", [archray.show, partial(archray.watch, once=True)])
+def test_an_interrupted_run_shows_the_finished_trials_of_its_stage(
+    running_copy: Path, capsys: pytest.CaptureFixture[str], view: Callable[[Path], RunSummary]
+) -> None:
+    before, after = view(running_copy).listings  # of the finished run, and of the log
+    assert "finished trials of the stage search, best first" in capsys.readouterr().out
+    for key in ("validation_accuracy", "architecture"):
+        assert [row[key] for row in after.rows] == [row[key] for row in before.rows]
+    next(running_copy.glob("search/tune-*/snapshot.zip")).write_bytes(b"PK")
+    assert view(running_copy).state == "interrupted"
 
 
 def test_ctrl_c_stops_only_the_watch(running_copy: Path) -> None:
