@@ -57,7 +57,7 @@ def job_client(address: str) -> JobClient:
         if isinstance(error, ImportError) or "ray[default]" in str(error):
             message = f"Expected ray[default], which jobs need ({error}). Run pip install 'ray[default]'."
             raise MissingExtra(message) from error
-        raise ClusterError(f"cannot reach the Ray cluster at {address}: {error}") from error
+        raise ClusterError(f"cannot reach the Ray cluster at {address}: {_reason(error)}.") from error
 
 
 def submit_job(
@@ -108,7 +108,7 @@ def submit_job(
                 )
             except Exception as error:
                 if NO_AGENT not in str(error) or time.monotonic() > deadline:
-                    raise ClusterError(f"The Ray cluster rejected the job: {error}") from error
+                    raise ClusterError(f"The Ray cluster rejected the job: {_reason(error)}.") from error
 
 
 def follow_job(client: JobClient, job: str, write: Callable[[str], Any]) -> int:
@@ -143,7 +143,7 @@ def follow_job(client: JobClient, job: str, write: Callable[[str], Any]) -> int:
         try:
             details = client.get_job_info(job)
         except Exception as error:
-            raise ClusterError(f"The cluster returned no state of job {job}: {error}") from (lost or error)
+            raise ClusterError(f"The cluster returned no state of job {job}: {_reason(error)}.") from (lost or error)
         if details.status.is_terminal():
             break
         time.sleep(LOST_LOG_SECONDS)
@@ -169,7 +169,12 @@ def stop_job(client: JobClient, job: str) -> bool:
     try:
         return bool(client.stop_job(job))
     except Exception as error:
-        raise ClusterError(f"Job {job} cannot be stopped: {error}") from error
+        raise ClusterError(f"Job {job} cannot be stopped: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """Returns the text of an error without its final period; Ray adds a period to the text of the dashboard."""
+    return str(error).rstrip(".\n ")
 
 
 def _check_dashboard(address: str) -> None:

@@ -31,12 +31,12 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> "p
 
     Args:
         paths: folders of finished runs; repeats of a run give means and standard deviations.
-        out: new HTML file for the tables and figures.
+        out: new HTML file (.html) for the tables and figures.
 
     Returns: a row per run, indexed by its label: `method`, `space`, `data`, `members`, `repeats`; for each quantity its
     mean `KEY`, standard deviation `KEY_std` and number of values `KEY_n`.
     Raises: RunFolderError for a folder without a run, or with an unfinished run; InvalidInput for runs on different
-    data.
+    data, or if `out` does not end in .html.
 
     Example:
         ```python
@@ -45,7 +45,7 @@ def compare(paths: Sequence[str | Path], *, out: str | Path | None = None) -> "p
     """
     expect("paths", paths, list, tuple)
     if out is not None:
-        new_file(out)
+        new_file(out, ".html")
     runs = compared_runs(paths)
     # pandas, torch and matplotlib, only when there are runs to compare
     from archray.platform.methods import open_run

@@ -93,6 +93,9 @@ def proxies(
     check_proxies(scoring)
     check_data_of_space(dataset, space)
     check_address(cluster)
+    from archray.trainables.tune.scorers import batch_of  # torch, after the checks that need no data
+
+    batch_of(dataset, scoring)  # raises an error before Ray starts, for example for a batch larger than the data
     architectures = candidates(space, pool.size, seed)
     if line := fewer(len(architectures), pool.size, space):
         console.print(line, soft_wrap=True, markup=False)
@@ -117,7 +120,7 @@ def proxies(
                 "Pass the same options to resume it, or choose another --out"
             )
         parts.write_json(OPTIONS, options)
-        # Ray and torch, after all checks of the arguments
+        # Ray, after all checks of the arguments
         from archray.cluster.connect import connect
         from archray.cluster.ray_watch import why_stopped
         from archray.platform.engine.failed_trials import stops_when_full

@@ -120,6 +120,7 @@ LIGHT: list[tuple[tuple[str, ...], str]] = [
     (("proxies", "--out", ""), "got ''"),
     (("proxies", "--out", "s3://bucket/pool.parquet"), "a path on this machine"),
     (("compare", "finished", "--out", "loop"), "Too many levels"),
+    (("compare", "absent", "--out", "new.pdf"), "a name that ends in .html, got new.pdf"),
     ((*SEARCH, "--time-budget-s", "-5"), "time_budget_s: expected a number of seconds above 0, got -5"),
     ((*SEARCH, "--time-budget-s", "nan"), "above 0, got nan"),
     ((*SEARCH, "--config", "empty"), "expected a configuration file, got the folder empty"),
@@ -158,6 +159,10 @@ HEAVY_CASES: list[tuple[tuple[str, ...], str]] = [
     (("bench", "random", *TABLE, "--out", "loop"), "Too many levels"),
     (("bench", "import", "table.csv", "--out", "loop"), "Too many levels"),
     (("bench", "proxies", "--table", "table.csv", "--out", LONG), "File name too long"),
+    (
+        ("proxies", "--batch-size", "1000000000", "--address", "127.0.0.1:9", "--out", "new.parquet"),
+        "expected a batch of 1 to 1,078 images",
+    ),
     (("bench", "info", "pipe"), "expected a file, got a folder or a device"),
     (("bench", "info", "loop"), "Too many levels"),
     (("bench", "info", "semicolons.csv"), "commas between the columns"),

@@ -9,16 +9,21 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import ray
 from archray_test_command import PATIENCE, ended_trials, epochs_trained
 
+from archray.cluster import jobs
+from archray.cluster.connect import ClusterError
 from archray.errors import InvalidInput
 from archray.platform.commands.submit import job_command, job_name, submit
 
@@ -127,6 +132,36 @@ def test_jobs_are_distinguished_by_method_and_run(command: str, name: str) -> No
 
 
 # Head and jobs
+
+
+class WithoutAgent(BaseHTTPRequestHandler):
+    """A dashboard as of a cluster whose agents are not available."""
+
+    def answer(self) -> None:
+        is_job = self.command == "POST"
+        text = "No available agent to submit job, please try again later."
+        body = text if is_job else json.dumps({"version": "4", "ray_version": ray.__version__, "session_name": "a"})
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(503 if is_job else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    do_GET = do_POST = do_PUT = answer
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def test_a_rejected_job_has_a_message_with_one_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "AGENT_SECONDS", 0.0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), WithoutAgent) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = jobs.job_client(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ClusterError, match=r"No available agent .* try again later\.$") as caught:
+            jobs.submit_job(client, "list methods", {}, name="list")
+        server.shutdown()
+    assert ".." not in str(caught.value)
 
 
 class Sender:
