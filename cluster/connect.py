@@ -33,6 +33,7 @@ from archray.cluster.ray_compat import (
     node_processes,
     nodes_of_this_machine,
     read_settings_again,
+    requires_token,
 )
 from archray.cluster.ray_watch import hidden_raylet_death, interruptible, received, watched, watched_start
 from archray.cluster.settings import LOCAL, ClusterSettings, check_address, forks_workers
@@ -291,7 +292,7 @@ def connect(
         gcs_address, url = ray.get_runtime_context().gcs_address, None
         if not local:
             check_modules(modules)
-            announce(_joined_line())
+            _announce_joined(announce)
         if context.dashboard_url:
             url = f"http://{context.dashboard_url}"
             token = " (token: ray get-auth-token)" if os.environ.get(AUTH_MODE) == "token" else ""
@@ -316,11 +317,18 @@ def start_or_join(announce: Callable[[str], None] = print) -> None:
         ray.init()
     node = THIS_NODE.find()
     if node is not None and not node_processes(node):
-        announce(_joined_line())
+        _announce_joined(announce)
 
 
-def _joined_line() -> str:
-    return f"Joined the Ray cluster at {ray.get_runtime_context().gcs_address}."
+def _announce_joined(announce: Callable[[str], None]) -> None:
+    """Announces the address of the cluster that this process has joined, and warns if it requires no token."""
+    address = ray.get_runtime_context().gcs_address
+    announce(f"Joined the Ray cluster at {address}.")
+    if not requires_token(address, ANSWER_SECONDS):
+        announce(
+            "Warning: this cluster requires no token, so everyone who reaches its ports can run code as its user. "
+            f"Start it with {AUTH_MODE}=token, see 'Ports and tokens' in docs/cluster.md."
+        )
 
 
 def ssh_tunnel(dashboard_url: str) -> str | None:

@@ -373,6 +373,19 @@ def _ask_head(address: str, method: str, request: PrivateName, seconds: float) -
             raise RejectedCall(error.code().name) from error
 
 
+def requires_token(address: str, seconds: float) -> bool:
+    """Returns whether the head at `address` rejects a request without a token."""
+    import grpc  # only for a process that joins a cluster
+
+    options = (("grpc.enable_http_proxy", 0),)
+    with grpc.insecure_channel(address, options) as channel, GCS_STUB.attributes():
+        try:
+            GCS_STUB.find()(channel).CheckAlive(HEAD_REQUEST.find()(), timeout=seconds)
+        except grpc.RpcError:
+            return True
+    return False
+
+
 def has_token() -> bool:
     """Returns whether this machine has a token. Raises: AuthenticationError or RuntimeError for an unusable file."""
     with TOKENS.attributes():

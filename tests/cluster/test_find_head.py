@@ -40,7 +40,7 @@ from archray.cluster.connect import ClusterError, connect
 
 for address in sys.argv[1:]:
     try:
-        with connect(ClusterSettings(address=address), announce=lambda line: None):
+        with connect(ClusterSettings(address=address), announce=lambda line: "Warning" in line and print(line)):
             nodes = [node for node in ray.nodes() if node["Alive"]]
             print("joined", len(nodes), ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()))
     except ClusterError as error:
