@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from archray.errors import ArchrayError, InvalidArchitecture, MissingExtra
+from archray.errors import ArchrayError, InvalidArchitecture, InvalidInput, MissingExtra
 from archray.plurals import count
 
 if TYPE_CHECKING:
@@ -28,16 +28,17 @@ def check(
 ) -> None:
     """Check a space: its decisions, its size, ranges of parameters and FLOPs, and the methods that can search it.
 
-    Sampled networks compute a forward pass. The exit code is 1 if one of them fails.
+    Sampled networks compute a forward and a backward pass. The exit code is 1 if one of them fails.
     """
     # torch, which `archray --help` does not need
     import numpy as np
     import torch
 
+    from archray.platform.config import validate
     from archray.platform.methods.catalog import METHODS
     from archray.trainables.costs.measures import torch_threads
     from archray.trainables.costs.registry import get_cost
-    from archray.trainables.nets.build_network import check_network
+    from archray.trainables.nets.build_network import check_network, fitting_memory
     from archray.trainables.nets.network_settings import NetworkSettings
     from archray.trainables.spaces import TableSpace, get_space
     from archray.trainables.spaces.constrained_space import even_architectures
@@ -51,24 +52,29 @@ def check(
     console.print(table)
 
     failures: list[str] = []
-    reasons = {name: reason_against(name, space, loaded) for name in METHODS}
     if loaded.kind == "network" and not isinstance(loaded, TableSpace):
-        network = NetworkSettings(channels=channels, cells=cells)
+        network = validate(NetworkSettings, {"channels": channels, "cells": cells})
         images = torch.randn(2, in_channels, image_size, image_size)
-        with torch_threads(1):  # two images keep one thread busy; others would wait and use the CPU
-            loaded.check_model(images, num_classes=classes, channels=channels, cells=cells)
-            drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
-            architectures = list(dict.fromkeys([*even_architectures(loaded), *drawn]))
-            shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
-            costs: dict[str, list[float]] = {"parameters": [], "flops": []}
-            for architecture in architectures:
-                try:
-                    built = check_network(loaded, architecture, network, seed=0, **shape)
-                except InvalidArchitecture as error:
-                    failures.append(str(error))
-                    continue
-                for name, values in costs.items():
-                    values.append(get_cost(name).function(built, (in_channels, image_size, image_size)))
+        shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
+        costs: dict[str, list[float]] = {"parameters": [], "flops": []}
+        try:
+            # Two images keep one thread busy; others would wait and use the CPU.
+            with torch_threads(1), fitting_memory(network):
+                loaded.check_model(images, num_classes=classes, channels=channels, cells=cells)
+                drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
+                architectures = list(dict.fromkeys([*even_architectures(loaded), *drawn]))
+                for architecture in architectures:
+                    try:
+                        built = check_network(loaded, architecture, network, seed=0, **shape)
+                    except InvalidArchitecture as error:
+                        failures.append(str(error))
+                        continue
+                    for name, values in costs.items():
+                        values.append(get_cost(name).function(built, (in_channels, image_size, image_size)))
+        except InvalidInput as error:
+            console.print("[bold]The networks of the space cannot run:[/bold]")
+            console.print(str(error), markup=False, soft_wrap=True)
+            raise typer.Exit(1) from error
         for name, values in costs.items():
             if values:
                 console.print(
@@ -83,6 +89,7 @@ def check(
             console.print(failures[0], markup=False, soft_wrap=True)
     for note in loaded.notes:
         console.print(note, markup=False, soft_wrap=True)
+    reasons = {name: reason_against(name, space, loaded) for name in METHODS}
     console.print("methods: " + ", ".join(name for name, reason in reasons.items() if reason is None))
     for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
         names = ", ".join(name for name, other in reasons.items() if other == reason)

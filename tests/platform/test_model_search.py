@@ -75,6 +75,31 @@ def test_check_counts_networks_that_cannot_run(tmp_path):
     assert "parameters: 66 to 122 in 2 sampled architectures" in printed
 
 
+ALLOWED = """
+from torch import nn
+from archray import Choice, ModelSpace
+
+def network(in_channels, num_classes, channels=8):
+    layer = Choice({"conv": nn.Conv2d(channels, channels, 3), "other": OTHER}, name="layer")
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes)]
+    return nn.Sequential(nn.Conv2d(in_channels, channels, 1), layer, *head)
+
+nothing = ModelSpace(network, constraint=lambda chosen: False)
+"""
+
+
+def test_check_fails_if_the_default_network_or_all_networks_fail(tmp_path):
+    pool, average = ALLOWED.replace("OTHER", "nn.MaxPool2d(2)"), ALLOWED.replace("OTHER", "nn.AvgPool2d(3, 1)")
+    for text, name, options, message in (
+        (pool, "network", (), "Choice 'layer': Expected outputs of one shape"),
+        (average, "nothing", (), "Expected a constraint that some architectures meet"),
+        (average, "network", ("--channels", "1000000"), "expected networks that fit in memory"),
+    ):
+        (tmp_path / "allowed.py").write_text(text)
+        printed = check(f"{tmp_path}/allowed.py:{name}", "--image-size", "8", *options, exit_code=1)
+        assert "The networks of the space cannot run:\n" in printed and message in printed
+
+
 def test_check_serves_built_in_spaces():
     assert "15,625 architectures, 6 decisions" in check("nasbench201", "--channels", "4", "--cells", "1")
     assert "methods: fast-halving, halving" in check("fourier")

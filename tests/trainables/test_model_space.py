@@ -1,6 +1,7 @@
 """Spaces read from models with choices: decisions, strings, conditions, standalone networks, and clear errors."""
 
 import copy
+import math
 import pickle
 import re
 from pathlib import Path
@@ -418,6 +419,74 @@ def test_a_network_that_cannot_run_raises_an_error_that_names_the_module(layers,
     architecture = ("4", "8")[: len(space.decisions)]
     with pytest.raises(InvalidArchitecture, match=message):
         check_network(space, architecture, NetworkSettings(), seed=0, **images)
+
+
+class Changed(nn.Module):
+    """Changes the logits of a model."""
+
+    def __init__(self, change, requires_grad=True):
+        super().__init__()
+        self.body = model_of(Choice(convolutions(a=1, b=3), name="c"))(**SHAPE).requires_grad_(requires_grad)
+        self.change = change
+
+    def forward(self, x):
+        return self.change(self, self.body(x))
+
+
+class Unlearning(nn.Module):
+    """Has no parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.choice = Choice({"a": nn.ReLU(), "b": nn.Tanh()}, name="c")
+
+    def forward(self, x):
+        return self.choice(x).flatten(1)[:, :10]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: Changed(lambda self, x: x.detach()), "a gradient for none of 6 parameters"),
+        (lambda: Changed(lambda self, x: (x > 0).float()), "a gradient for none of 6 parameters"),
+        (lambda: Changed(lambda self, x: x * math.nan), "finite logits .*, got NaN or infinity in 20 of 20"),
+        (lambda: Changed(lambda self, x: x / (not self.training)), "finite logits .*, got NaN or infinity in 20 of 20"),
+        (lambda: Changed(lambda self, x: x[:, :9] if self.training else x), r"got the shape \(2, 9\)"),
+        (lambda: Changed(lambda self, x: x, requires_grad=False), "trainable .*, got 6 with requires_grad=False"),
+        (Unlearning, "expected trainable parameters .*, got none"),
+    ],
+)
+def test_networks_that_cannot_learn_raise_an_error_before_a_run(model, message):
+    data = load_images(DataSettings(name="digits", limit=20), device=torch.device("cpu"))
+    with pytest.raises(InvalidArchitecture, match=message):
+        check_build(ModelSpace(lambda in_channels, num_classes: model()), NetworkSettings(), data, 0)
+
+
+def test_networks_that_leave_a_parameter_unused_or_fixed_can_learn():
+    def network(in_channels, num_classes):
+        model = Changed(lambda self, x: x)
+        model.unused = nn.Linear(8, 8)
+        model.body[0].requires_grad_(False)
+        return model
+
+    check_network(ModelSpace(network), ("a",), NetworkSettings(), seed=0, image_size=8, **SHAPE)
+
+
+def test_one_network_of_a_model_that_cannot_run_raises_an_error_before_a_run():
+    data = load_images(DataSettings(name="digits", limit=20), device=torch.device("cpu"))
+
+    def network(in_channels, num_classes):
+        return model_of(nn.Conv2d(8, Width([4, 6, 8], name="w"), 1))(in_channels, num_classes)
+
+    with pytest.raises(InvalidArchitecture, match="'the network w=4 of .*' failed"):
+        check_build(ModelSpace(network), NetworkSettings(), data, 0)
+    check_build(ModelSpace(network, constraint=lambda chosen: chosen["w"] == "8"), NetworkSettings(), data, 0)
+
+
+def test_networks_larger_than_the_memory_raise_an_error_before_a_run():
+    data = load_images(DataSettings(name="digits", limit=20), device=torch.device("cpu"))
+    with pytest.raises(InvalidInput, match=r"fit in memory, got network\.channels 1000000 .*Lower the sizes"):
+        check_build(get_space("nasbench201"), NetworkSettings(channels=10**6), data, 0)
 
 
 def test_choices_that_change_between_calls_raise_an_error():

@@ -67,6 +67,7 @@ class ModelSpace(Space):
     name: str  # type: ignore[misc]  # of this instance
     family: ClassVar[str] = "model"
     supernets: ClassVar[tuple[str, ...]] = ("mixed", "sliced")
+    all_valid: ClassVar[bool] = True  # a constraint excludes others
     # Shu (2022) samples ensembles with 2 partial channels, for which alternatives must be functions of channels.
     defaults: ClassVar[Mapping[str, Any]] = {"ensembles": {"supernet": {"partial_channels": 1}}}
 

@@ -2,8 +2,8 @@
 
 import inspect
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.parameter import UninitializedParameter
 from torch.utils.flop_counter import FlopCounterMode
 
-from archray.errors import InvalidArchitecture, InvalidInput
+from archray.errors import InvalidArchitecture, InvalidInput, is_out_of_memory
+from archray.plurals import count
 from archray.references import call_reference
 from archray.registry import import_modules
 from archray.trainables.data.dataset import Dataset
@@ -22,6 +23,7 @@ from archray.trainables.devices import restored_randomness
 from archray.trainables.nets.network_settings import Initialisation, NetworkSettings
 from archray.trainables.nets.registry import NETWORKS, SpaceNetwork
 from archray.trainables.spaces import Architecture, Space, TableSpace, get_space
+from archray.trainables.spaces.constrained_space import even_architectures
 
 CHECKED = 5  # architectures of a custom space that archray builds before a run starts
 
@@ -106,28 +108,52 @@ def _contiguous_on_gpu(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> t
 
 
 def check_build(space: Space, network: NetworkSettings, dataset: Dataset, seed: int) -> None:
-    """Builds networks of a custom space until the forward pass of one succeeds on two black images.
+    """Builds networks of a space, and computes their passes on two random images.
 
-    Some architectures of a space may be invalid; they fail in their trials.
+    If all architectures of the space are valid, the smallest network, the largest, and `CHECKED` random ones must
+    succeed. Otherwise one of the random networks must succeed; invalid architectures fail in their trials.
 
     Args:
         seed: Seed of the sampled architectures and of their weights.
 
-    Raises: InvalidArchitecture, of the first of `CHECKED` sampled architectures, if all fail.
+    Raises: InvalidArchitecture, of the first network that fails; InvalidInput as `check_model`, or if the networks do
+        not fit in memory.
     """
     shape = {name: getattr(dataset, name) for name in ("in_channels", "image_size", "num_classes")}
-    with restored_randomness(seed):
-        images = torch.randn(2, dataset.in_channels, dataset.image_size, dataset.image_size)
-        sizes = {"channels": network.channels, "cells": network.cells}
-        space.check_model(images, num_classes=dataset.num_classes, **sizes)
     rng, errors = np.random.default_rng(seed), []
-    for _ in range(CHECKED):
-        try:
-            check_network(space, space.sample(rng), network, seed=seed, **shape)
-            return
-        except InvalidArchitecture as error:
-            errors.append(error)
-    raise errors[0]
+    with fitting_memory(network):
+        with restored_randomness(seed):
+            images = torch.randn(2, dataset.in_channels, dataset.image_size, dataset.image_size)
+            sizes = {"channels": network.channels, "cells": network.cells}
+            space.check_model(images, num_classes=dataset.num_classes, **sizes)
+        ends = even_architectures(space)[: len(space.extremes)] if space.all_valid else []
+        for architecture in dict.fromkeys([*ends, *(space.sample(rng) for _ in range(CHECKED))]):
+            try:
+                check_network(space, architecture, network, seed=seed, **shape)
+            except InvalidArchitecture as error:
+                if space.all_valid:
+                    raise
+                errors.append(error)
+            else:
+                if not space.all_valid:
+                    return
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def fitting_memory(network: NetworkSettings) -> Iterator[None]:
+    """Raises: InvalidInput if the networks that the block builds do not fit in memory."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())
+        raise InvalidInput(
+            f"expected networks that fit in memory, got network.channels {network.channels} and network.cells "
+            f"{network.cells} ({reason}). Lower the sizes of the networks"
+        ) from error
 
 
 def check_network(
@@ -140,28 +166,58 @@ def check_network(
     num_classes: int,
     seed: int,
 ) -> nn.Module:
-    """Builds a network, and computes its forward pass on two black images. Returns it in evaluation mode.
+    """Builds a network, and computes its passes on two random images. Returns it in evaluation mode.
 
-    Raises: InvalidArchitecture if one of them fails, or the logits have another shape than (2, num_classes).
+    Raises: InvalidArchitecture if one of them fails, the logits have another shape than (2, num_classes) or are not
+        finite, or no trainable parameter has a gradient.
     """
     shape: dict[str, Any] = {"in_channels": in_channels, "num_classes": num_classes}
-    module = build(space, architecture, network=network, **shape, seed=seed).eval()
+    module = build(space, architecture, network=network, **shape, seed=seed)
     name = f"the network {space.encode(architecture)} of {space.name}"
-    if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
+    parameters = list(module.parameters())
+    if any(isinstance(parameter, UninitializedParameter) for parameter in parameters):
         raise InvalidArchitecture(
             f"expected parameters of fixed shapes in {name}, got parameters of a lazy layer such as nn.LazyLinear; "
             "specify the number of its inputs"
         )
-    images = torch.zeros(2, in_channels, image_size, image_size)
-    with torch.no_grad():
-        logits = call_network(name, module, module, images, raises=InvalidArchitecture)
-    if not isinstance(logits, torch.Tensor) or logits.shape != (2, num_classes):
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    if not trainable:
+        got = f"{len(parameters)} with requires_grad=False" if parameters else "none"
+        raise InvalidArchitecture(f"expected trainable parameters in {name}, got {got}; add a layer that trains")
+
+    with restored_randomness(seed):
+        images = torch.randn(2, in_channels, image_size, image_size)
+        for training in (False, True):
+            module.train(training)
+            with torch.set_grad_enabled(training):
+                logits = call_network(name, module, module, images.clone(), raises=InvalidArchitecture)
+            if training and network.auxiliary and isinstance(logits, tuple):
+                logits = logits[0]  # without those of the auxiliary classifier
+            _check_logits(logits, (2, num_classes), f"{name} for images of shape {tuple(images.shape)}")
+        gradients: tuple[torch.Tensor | None, ...] = ()
+        if logits.requires_grad:
+            backward, options = torch.autograd.grad, {"allow_unused": True, "raises": InvalidArchitecture}
+            gradients = call_reference(name, backward, logits.sum(), trainable, **options)
+    if all(gradient is None for gradient in gradients):
+        raise InvalidArchitecture(
+            f"expected logits from {name} that depend on its parameters, got a gradient for none of "
+            f"{count(len(trainable), 'parameter')}; remove detach, no_grad or argmax from its forward method"
+        )
+    return module.eval()
+
+
+def _check_logits(logits: Any, shape: tuple[int, int], of: str) -> None:
+    """Raises: InvalidArchitecture unless the logits are a tensor of this shape with finite values."""
+    if not isinstance(logits, torch.Tensor) or logits.shape != shape:
         got = f"the shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InvalidArchitecture(
-            f"expected logits of shape (2, {num_classes}) from {name} for images of shape {tuple(images.shape)}, "
-            f"got {got}; correct its forward method"
+            f"expected logits of shape {shape} from {of}, got {got}; correct its forward method"
         )
-    return module
+    if wrong := int((~logits.isfinite()).sum()):
+        raise InvalidArchitecture(
+            f"expected finite logits from {of}, got NaN or infinity in {wrong} of {logits.numel()}; correct its "
+            "forward method or its initial weights"
+        )
 
 
 def call_network(

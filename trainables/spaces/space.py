@@ -61,6 +61,7 @@ class Space(ABC):
     kind: ClassVar[str] = "network"  # kind of its architectures: "network" or "feature map"
     data_kind: ClassVar[str] = "images"  # kind of data: "images" or "text"
     supernets: ClassVar[tuple[str, ...]] = ()  # kinds of its supernets: `mixed` (operations), `sliced` (weights)
+    all_valid: ClassVar[bool] = False  # whether a network that fails is an error of the space, found before a run
     named: ClassVar[Mapping[str, str]] = MappingProxyType({})  # published architectures: names and strings
     package: ClassVar[str | None] = None  # package of its networks, if an extra of this name installs it
     # Options in this space that differ from a method's defaults: `training` of every training run, the `proxy` of

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from archray.errors import InvalidInput
@@ -126,7 +127,7 @@ def _build_network(space: Space, network: NetworkSettings) -> None:
 
     from archray.trainables.nets import build
 
-    architecture = next(iter(space.enumerate()))
+    architecture = space.sample(np.random.default_rng(0))  # `enumerate` may find none that meets a constraint
     with torch.device("meta"):
         build(space, architecture, network=network, in_channels=IMAGE_CHANNELS, num_classes=CLASSES, seed=None)
 
