@@ -104,7 +104,7 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
     ):
         check_data(settings.model_copy(update={"image_column": None}))
     with pytest.raises(
-        InvalidInput, match=r"got the column picture of struct<.*>\. Set data.label_column to one of label, coarse"
+        InvalidInput, match=r"picture of struct<.*>\. Convert it to integers or strings, or set data.label_column to one of label, coarse"
     ):
         check_data(settings.model_copy(update={"label_column": "picture"}))
 
@@ -158,10 +158,13 @@ def test_the_label_column_is_found_by_name_then_by_type(tmp_path: Path, columns:
         ),
         (
             {"label": [None, *LABELS[1:].tolist()]},
-            "expected a label for each image in the column label of train, got 1 null",
+            r"expected a label for each image in the column label of train, got 1 null, the first one in row 0 of .*a\.parq",
         ),
         ({"label": ["cat"] * 30}, "expected two or more classes"),
-        ({"label": [0.5] * 30, "id": LABELS}, "got the column label of double. Set data.label_column to one of id"),
+        ({"label": [0.5] * 30, "id": LABELS}, "got the column label of double. Convert it to integers or strings, or set data.label_column to one of id"),
+        ({"label": [0.5] * 30}, "got the column label of double. Convert it to integers or strings$"),
+        ({"label": [[0]] * 30}, "got the column label of list<.*>. Convert it to integers or strings$"),
+        ({"score": [0.5] * 30}, "with labels among image, score, got none. Add a column of integers or strings$"),
         ({"label": STAMPS.cast(pa.timestamp("s")), "id": LABELS}, "got the column label of timestamp"),
     ],
 )
@@ -188,9 +191,12 @@ def test_class_names_of_other_parts_are_those_of_train(tmp_path: Path) -> None:
     ("images", "labels", "message"),
     [
         ([b"no picture"] * 30, LABELS, "expected encoded images"),
-        ([encoded(IMAGES[0])] * 29 + [b"broken"], LABELS, "expected a picture as image 29 of"),
-        ([encoded(IMAGES[0])] * 29 + [None], LABELS, "got null as image 29 of"),
-        ([encoded(IMAGES[0])] * 29 + [encoded(IMAGES[0][:5])], LABELS, "got 6 x 5 as image 29 of"),
+        ([encoded(IMAGES[0])] * 29 + [b"broken"], LABELS, r"a picture in row 29 of .*/a\.parquet .*, got other bytes"),
+        ([b"broken"] + [encoded(IMAGES[0])] * 29, LABELS, r"a picture in row 0 of .*/a\.parquet .*, got other bytes"),
+        ([encoded(IMAGES[0])[:80]] + [encoded(IMAGES[0])] * 29, LABELS, r"row 0 of .*, got a broken one \(.*truncated"),
+        ([encoded(IMAGES[0])] * 29 + [None], LABELS, r"an encoded image in row 29 of .*/a\.parquet .*, got null"),
+        ([None] + [encoded(IMAGES[0])] * 29, LABELS, r"an encoded image in row 0 of .*/a\.parquet .*, got null"),
+        ([encoded(IMAGES[0])] * 29 + [encoded(IMAGES[0][:5])], LABELS, r"row 29 of .* got 6 x 5\. Set data.image_size"),
         ([encoded(IMAGES[0][:5])] * 30, LABELS, "expected square images in the column image, got 6 x 5 pixels"),
         (None, LABELS + 1, "expected labels from 0 to 2 in the column label"),
         (None, LABELS - 1, "expected labels from 0 to 2 in the column label"),
@@ -202,6 +208,13 @@ def test_bad_rows_are_named(tmp_path: Path, images: Any, labels: Any, message: s
         read_data(DataSettings(name=f"parquet:{tmp_path / 'a.parquet'}"))
 
 
+def test_a_bad_row_of_a_later_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "train-0.parquet")
+    write(tmp_path / "train-1.parquet", [encoded(IMAGES[0])] * 4 + [b"broken"], LABELS[:5])
+    with pytest.raises(InvalidInput, match=r"row 4 of .*/train-1\.parquet"):
+        read_data(DataSettings(name=f"parquet:{tmp_path}"))
+
+
 def test_bad_files_are_named_before_a_run(tmp_path: Path) -> None:
     def check(place: Path, message: str, error: type[Exception] = InvalidInput) -> None:
         with pytest.raises(error, match=message):
@@ -211,6 +224,12 @@ def test_bad_files_are_named_before_a_run(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("text")
     check(tmp_path / "a.parquet", "expected a Parquet file, got")
     write(tmp_path / "set" / "train.parquet")
+    whole = (tmp_path / "set" / "train.parquet").read_bytes()
+    (tmp_path / "set" / "test.parquet").write_bytes(whole[:-20])
+    check(tmp_path / "set", r"expected a Parquet file, got .*test\.parquet, which cannot be read")
+    (tmp_path / "set" / "test.parquet").write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[len(whole) // 2 + 4 :])
+    with pytest.raises(InvalidInput, match=r"expected a Parquet file, got .*test\.parquet, which cannot be read"):
+        read_data(DataSettings(name=f"parquet:{tmp_path / 'set'}"))
     write(tmp_path / "set" / "test.parquet", extra=pa.array(LABELS))
     check(tmp_path / "set", "expected the columns of .*train.parquet in .*test.parquet")
     pq.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "texts.parquet")

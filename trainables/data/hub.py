@@ -29,6 +29,9 @@ class HubRows:
         for table in self._dataset.select_columns(list(columns)).with_format("arrow").iter(parquet.BATCH):
             yield from embed_table_storage(table).to_batches()  # reads images that the data set only names
 
+    def place(self, row: int) -> str:
+        return f"row {row} of the part {self._dataset.split}"
+
 
 def check(settings: DataSettings) -> None:
     """Opens nothing. Raises: InvalidInput without a name; MissingExtra, with the install command, if it is missing."""

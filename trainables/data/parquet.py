@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,6 +38,8 @@ PARTS = {"train": "train", "validation": "validation", "valid": "validation", "v
 BATCH = 1024  # images that are read and decoded at a time
 LABEL_NAMES = ("label", "labels", "class", "target", "category", "fine_label", "coarse_label")  # the first one is used
 FEW = 10  # classes, which small data sets may have
+IMAGES = "encoded images", "bytes of PNG, JPEG or WebP files"  # the content of a column, and its form
+LABELS = "labels", "integers or strings"
 FORM = "a .parquet file, or a folder with train*.parquet and optionally validation*.parquet and test*.parquet"
 
 
@@ -49,6 +53,9 @@ class Rows(Protocol):
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yields columns of all rows, at most BATCH at a time."""
 
+    def place(self, row: int) -> str:
+        """Returns a row in words, such as `row 5 of train.parquet`; the first row is 0."""
+
 
 @dataclass(frozen=True)
 class ParquetRows:
@@ -60,7 +67,17 @@ class ParquetRows:
         import pyarrow.parquet as pq
 
         for file in self.files:
-            yield from pq.ParquetFile(file).iter_batches(BATCH, columns=list(columns))
+            with _readable(file):
+                yield from pq.ParquetFile(file).iter_batches(BATCH, columns=list(columns))
+
+    def place(self, row: int) -> str:
+        import pyarrow.parquet as pq
+
+        for file in self.files:
+            if row < (rows := pq.read_metadata(file).num_rows):
+                break
+            row -= rows
+        return f"row {row} of {file}"
 
 
 @dataclass(frozen=True)
@@ -109,18 +126,18 @@ def read_layout(layout: Layout, settings: DataSettings) -> RawData:
 
 def layout_of(path: Path, settings: DataSettings) -> Layout:
     """Finds files and columns. Raises: DataNotFound, InvalidInput."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     files = {"train": (path,)} if path.is_file() else _files(path)
     if "train" not in files:
         raise DataNotFound(f"expected Parquet files of training images at {path}, got none. Give {FORM}")
-    try:
-        schema = pq.read_schema(files["train"][0])
-    except pa.ArrowInvalid as error:
-        raise InvalidInput(f"expected a Parquet file, got {files['train'][0]} ({error}). Give {FORM}") from error
-    for file in (file for part in files.values() for file in part):
-        if not pq.read_schema(file).equals(schema):
+    schemas: dict[Path, pa.Schema] = {}
+    for file in itertools.chain(*files.values()):
+        with _readable(file):
+            schemas[file] = pq.read_schema(file)
+    schema = schemas[files["train"][0]]
+    for file, other in schemas.items():
+        if not other.equals(schema):
             raise InvalidInput(f"expected the columns of {files['train'][0]} in {file}, got others. Remove this file")
     return layout_from({part: ParquetRows(files) for part, files in files.items()}, schema, settings)
 
@@ -129,10 +146,10 @@ def layout_from(parts: Mapping[str, Rows], schema: pa.Schema, settings: DataSett
     """Finds the columns of rows with a schema. Raises: InvalidInput unless one fits, or is named by the settings."""
     import pyarrow as pa
 
-    image = _column("image_column", settings.image_column, schema, _is_image, "encoded images")
+    image = _column("image_column", settings.image_column, schema, _is_image, _is_image, IMAGES)
     names = {field.name.lower(): field.name for field in schema}
     named = settings.label_column or next((names[name] for name in LABEL_NAMES if name in names), None)
-    label = _column("label_column", named, schema, _is_integer if named is None else _is_label, "labels")
+    label = _column("label_column", named, schema, _is_integer, _is_label, LABELS)
     nested = pa.types.is_struct(schema.field(image).type)
     return Layout(parts, image, nested, label, _classes(schema, label), tuple(schema.names))
 
@@ -145,6 +162,19 @@ def _files(folder: Path) -> dict[str, tuple[Path, ...]]:
         if part is not None:
             found.setdefault(part, []).append(file)
     return {part: tuple(files) for part, files in found.items()}
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Raises: InvalidInput if pyarrow cannot read the file in the block."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput(
+            f"expected a Parquet file, got {file}, which cannot be read ({error}). Replace it, or give {FORM}"
+        ) from error
 
 
 def _is_image(kind: Any) -> bool:
@@ -169,17 +199,30 @@ def _is_label(kind: Any) -> bool:
     return _is_integer(content) or bool(pa.types.is_string(content) or pa.types.is_large_string(content))
 
 
-def _column(option: str, wanted: str | None, schema: pa.Schema, fits: Any, content: str) -> str:
-    """Returns the column `wanted`, or the only one that fits. Raises: InvalidInput."""
-    fitting = [field.name for field in schema if fits(field.type)]
+def _column(
+    option: str, wanted: str | None, schema: pa.Schema, fits: Any, may_be: Any, content: tuple[str, str]
+) -> str:
+    """Returns the column `wanted`, or the only one that fits.
+
+    Args:
+        fits: Whether a type fits without the user's choice.
+        may_be: Whether the user may choose a column of a type.
+        content: The content of the column, and its form, in words.
+
+    Raises: InvalidInput.
+    """
+    possible = [field.name for field in schema if may_be(field.type)]
+    fitting = [field.name for field in schema if fits(field.type)] if wanted is None else possible
     if wanted in fitting or (wanted is None and len(fitting) == 1):
         return wanted or fitting[0]
-    got = f"the column {wanted}" if wanted is not None else ", ".join(fitting) or "none"
+    what, form = content
+    got = ", ".join(fitting) or "none" if wanted is None else f"the column {wanted}"
+    advice = f"set data.{option} to one of {', '.join(possible)}" if possible else f"add a column of {form}"
     if wanted in schema.names:
         got += f" of {schema.field(wanted).type}"
+        advice = f"convert it to {form}" + (f", or {advice}" if possible else "")
     raise InvalidInput(
-        f"expected one column with {content} among {', '.join(schema.names)}, got {got}. Set data.{option}"
-        + (f" to one of {', '.join(fitting)}" if fitting else "")
+        f"expected one column with {what} among {', '.join(schema.names)}, got {got}. {advice[0].upper()}{advice[1:]}"
     )
 
 
@@ -193,18 +236,21 @@ def _classes(schema: pa.Schema, label: str) -> tuple[str, ...]:
 
 
 def _form(layout: Layout, image_size: int | None) -> ImageForm:
-    """Returns channels and size: those of the first training image, unless `image_size` is set."""
+    """Returns channels and size: those of the first readable training image, unless `image_size` is set."""
     from PIL import Image
 
-    first = next(_batches(layout.parts["train"], layout))
-    try:
-        with Image.open(io.BytesIO(first[0] or b"")) as picture:
-            gray, (width, height) = picture.mode in ("1", "L", "I", "I;16"), picture.size
-    except OSError as error:
+    for encoded in next(_batches(layout.parts["train"], layout)):
+        try:
+            with Image.open(io.BytesIO(encoded or b"")) as picture:
+                gray, (width, height) = picture.mode in ("1", "L", "I", "I;16"), picture.size
+            break
+        except Exception:  # PIL's readers raise errors of many types; if others are images, `_decoded` names the row
+            continue
+    else:
         raise InvalidInput(
-            f"expected encoded images (PNG, JPEG, WebP, ...) in the column {layout.image}, got other bytes. Choose "
-            "another column with data.image_column"
-        ) from error
+            f"expected encoded images (PNG, JPEG, WebP, ...) in the column {layout.image}, got "
+            f"{'null' if encoded is None else 'other bytes'}. Choose another column with data.image_column"
+        )
     if image_size is None and width != height:
         raise InvalidInput(
             f"expected square images in the column {layout.image}, got {width} x {height} pixels. Set data.image_size "
@@ -249,8 +295,12 @@ def _label_values(layout: Layout, part: str) -> npt.NDArray[Any]:
     columns = [batch.column(layout.label) for batch in layout.parts[part].batches([layout.label])]
     if not sum(map(len, columns)):
         raise InvalidInput(f"expected rows in {place}, got none. Remove the empty files")
-    if nulls := sum(column.null_count for column in columns):
-        raise InvalidInput(f"expected a label for each image in {place}, got {count(nulls, 'null')}. Remove these rows")
+    nulls = np.flatnonzero(np.concatenate([column.is_null().to_numpy(zero_copy_only=False) for column in columns]))
+    if len(nulls):
+        raise InvalidInput(
+            f"expected a label for each image in {place}, got {count(len(nulls), 'null')}, the first one in "
+            f"{layout.parts[part].place(int(nulls[0]))}. Remove these rows"
+        )
     return np.concatenate([column.to_numpy(zero_copy_only=False) for column in columns])
 
 
@@ -271,22 +321,27 @@ def _batches(rows: Rows, layout: Layout) -> Iterator[list[bytes | None]]:
 
 def _decoded(rows: Rows, layout: Layout, form: ImageForm, total: int, settings: DataSettings) -> npt.NDArray[np.uint8]:
     """Decodes images into (n, C, S, S), by threads, since PIL decodes without Python's lock."""
+    from PIL import UnidentifiedImageError
+
     out = np.empty((total, form.channels, form.size, form.size), dtype=np.uint8)
     done, fixed = 0, settings.image_size is None
 
     def decode(number: int, encoded: bytes | None) -> None:
-        place = f"image {number} of {rows.files[0].parent} (column {layout.image})"
+        def error(expected: str, got: str, advice: str = "Remove this row") -> InvalidInput:
+            place = f"{rows.place(number)} (column {layout.image})"
+            return InvalidInput(f"expected {expected} in {place}, got {got}. {advice}")
+
         if encoded is None:
-            raise InvalidInput(f"expected an encoded image, got null as {place}. Remove this row")
+            raise error("an encoded image", "null")
         try:
             picture = read_picture(io.BytesIO(encoded), MODES[form.channels])
-        except InvalidInput as error:
-            raise InvalidInput(f"expected a picture as {place}, got other bytes. Remove this row") from error
+        except InvalidInput as unread:
+            cause = unread.__cause__
+            other = isinstance(cause, UnidentifiedImageError)
+            raise error("a picture", "other bytes" if other else f"a broken one ({cause})") from unread
         if fixed and picture.size != (form.size, form.size):
-            raise InvalidInput(
-                f"expected images of {form.size} x {form.size} pixels like the first one, got "
-                f"{picture.size[0]} x {picture.size[1]} as {place}. Set data.image_size to resize all images"
-            )
+            expected = f"an image of {form.size} x {form.size} pixels like the first one"
+            raise error(expected, f"{picture.size[0]} x {picture.size[1]}", "Set data.image_size to resize all images")
         out[number] = form.resized(picture).transpose(2, 0, 1)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
