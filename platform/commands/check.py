@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from archray.trainables.spaces import Space
 
 SAMPLES = 8  # random architectures in the ranges of parameters and FLOPs
+SCORED = 2  # architectures that the metrics of the default method score
+IMAGES = 4  # random images of a check
 LISTED = 8  # choices of a decision that are printed
 
 
@@ -36,10 +38,14 @@ def check(
 
     from archray.platform.config import validate
     from archray.platform.methods.catalog import METHODS
+    from archray.platform.methods.plain.config import METRICS
     from archray.trainables.costs.measures import torch_threads
     from archray.trainables.costs.registry import get_cost
     from archray.trainables.nets.build_network import check_network, fitting_memory
     from archray.trainables.nets.network_settings import NetworkSettings
+    from archray.trainables.proxies import ProxySettings
+    from archray.trainables.proxies.registry import Score
+    from archray.trainables.proxies.shared_pass import score
     from archray.trainables.spaces import TableSpace, get_space
     from archray.trainables.spaces.constrained_space import even_architectures
 
@@ -54,11 +60,12 @@ def check(
     failures: list[str] = []
     if loaded.kind == "network" and not isinstance(loaded, TableSpace):
         network = validate(NetworkSettings, {"channels": channels, "cells": cells})
-        images = torch.randn(2, in_channels, image_size, image_size)
+        images = torch.randn(IMAGES, in_channels, image_size, image_size)
         shape = {"in_channels": in_channels, "image_size": image_size, "num_classes": classes}
+        scores: list[dict[str, Score]] = []
         costs: dict[str, list[float]] = {"parameters": [], "flops": []}
         try:
-            # Two images keep one thread busy; others would wait and use the CPU.
+            # A few images keep one thread busy; others would wait and use the CPU.
             with torch_threads(1), fitting_memory(network):
                 loaded.check_model(images, num_classes=classes, channels=channels, cells=cells)
                 drawn = [loaded.canonical(loaded.sample(rng)) for _ in range(SAMPLES)]
@@ -71,6 +78,10 @@ def check(
                         continue
                     for name, values in costs.items():
                         values.append(get_cost(name).function(built, (in_channels, image_size, image_size)))
+                    if len(scores) < SCORED:
+                        scores.append(score(built, images, torch.arange(IMAGES) % classes, METRICS, ProxySettings()))
+        except MissingExtra:
+            raise
         except InvalidInput as error:
             console.print("[bold]The networks of the space cannot run:[/bold]")
             console.print(str(error), markup=False, soft_wrap=True)
@@ -81,6 +92,9 @@ def check(
                     f"{name}: {min(values):,.0f} to {max(values):,.0f} in {count(len(values), 'sampled architecture')} "
                     f"for images of {in_channels} x {image_size} x {image_size}"
                 )
+        for metric, first in scores[0].items() if scores else ():
+            if all(of_network[metric].failure for of_network in scores):
+                console.print(f"the metric {metric} fails: {first.failure}", markup=False, soft_wrap=True)
         if failures:
             console.print(
                 f"[bold]{len(failures)} of {count(len(architectures), 'sampled architecture')} cannot run.[/bold] The "

@@ -72,8 +72,33 @@ def score_pool(
         f"    {count(len(table), 'architecture')} scored, {count_failures(table)} with a failed metric"
         + (f", {left_out} skipped: the scorer failed twice on them (see the column 'failure')" if left_out else "")
     )
+    for line in failed_metrics(table, proxy.columns):
+        console.print(f"    Warning: {line}", markup=False, soft_wrap=True)
     if warning := mixed_devices(table["device"]):
         console.print(f"    Warning: {warning}")
+
+
+def failed_metrics(table: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
+    """Returns a line per metric that failed, with the number of architectures and the first reason.
+
+    Architectures on which the scorer itself failed do not count.
+    """
+    scored, lines = table[table["seconds"].notna()], []
+    for metric in metrics:
+        reasons = scored.loc[scored[metric].isna(), "failure"].dropna()
+        if len(reasons):
+            share = f"{len(reasons)} of {count(len(scored), 'architecture')}"
+            lines.append(f"the metric {metric} failed for {share}: {_reason_of(metric, reasons.iloc[0])}")
+    return lines
+
+
+def _reason_of(metric: str, failure: str) -> str:
+    """Returns the reason of one metric in a `failure` of a `PoolScorer`: `naswot: REASON; snip, grasp: REASON`."""
+    for part in failure.split("; "):
+        names, _, reason = part.partition(": ")
+        if metric in names.split(", "):
+            return reason
+    return failure
 
 
 def mixed_devices(devices: pd.Series) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from ray.tune.search import Searcher
 
 from archray import searchers
-from archray.errors import InvalidInput
+from archray.errors import InvalidInput, InvalidPool
 from archray.platform.methods.hnas.config import KAPPA
 from archray.platform.methods.method import MakeSearcher, SearchProblem
 from archray.searchers.metric_first import best_of_pool
@@ -120,7 +120,9 @@ def signed(metric: str) -> str:
 def _proxies(problem: SearchProblem, options: Options) -> tuple[list[str], dict[str, Any]]:
     """The columns in `proxies`, and the other options.
 
-    By default all metrics and costs, without columns that are constant.
+    By default all metrics and costs, without columns that are constant or empty.
+
+    Raises: InvalidPool if all are.
     """
     others = {key: value for key, value in options.items() if key != "proxies"}
     names = options.get("proxies") or [*map(signed, problem.metrics), *problem.costs]
@@ -128,7 +130,13 @@ def _proxies(problem: SearchProblem, options: Options) -> tuple[list[str], dict[
         return names.split(";"), others
     table = PoolFile.of(problem.pool).read()
     column = {name: name if name in table else name.removeprefix("-") for name in names}
-    return [name for name in names if column[name] not in table or table[column[name]].nunique() > 1], others
+    varied = [name for name in names if column[name] not in table or table[column[name]].nunique() > 1]
+    if names and not varied:
+        raise InvalidPool(
+            f"Expected different values of a metric in {problem.pool}, got the same or none in each of "
+            f"{', '.join(names)}. See the column failure for the reasons, or choose other metrics with --proxies."
+        )
+    return varied, others
 
 
 # Several objectives.

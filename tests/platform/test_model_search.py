@@ -71,6 +71,7 @@ def network(in_channels, num_classes):
 def test_check_counts_networks_that_cannot_run(tmp_path):
     (tmp_path / "unequal.py").write_text(UNEQUAL)
     printed = check(f"{tmp_path}/unequal.py:network", "--image-size", "8", "--in-channels", "1", exit_code=1)
+    assert "the metric naswot fails: expected a network with nn.ReLU modules" in printed and "snip fails" not in printed
     assert "2 of 4 sampled architectures cannot run. The first error:\nSum (0): 'the network a=8|b=4 of " in printed
     assert "parameters: 66 to 122 in 2 sampled architectures" in printed
 

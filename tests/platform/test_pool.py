@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from rich.console import Console
 from archray.cluster.settings import ResourceSettings
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import MERGED, Shards, mixed_devices, score_pool
+from archray.platform.engine.pool_scoring import MERGED, Shards, failed_metrics, mixed_devices, score_pool
 from archray.platform.engine.progress import ScoringProgress
 from archray.platform.engine.settings import candidates
 from archray.trainables.data import DataSettings
@@ -113,6 +114,19 @@ def test_a_kill_between_merge_and_deletion_repeats_no_row(tmp_path: Path) -> Non
         table = Shards(Folder(tmp_path / "shards"), TYPES).rows()
         assert sorted(table["architecture"]) == sorted(NAMES[:MERGED])
     assert len(list((tmp_path / "shards").iterdir())) == 1
+
+
+def test_a_metric_that_fails_is_named_with_its_first_reason() -> None:
+    failures = [None, "zen: no norms", "zen, synflow: no norms; naswot: a: b", "RuntimeError: lost"]
+    table = pd.DataFrame({"architecture": NAMES[:4], "failure": failures, "seconds": [1, 1, 1, math.nan]})
+    values = {"snip": [1, 1, 1], "zen": [1, math.nan, math.nan], "synflow": [1, 1, math.nan], "naswot": [1, 1, math.nan]}
+    table = table.assign(**{name: [*column, math.nan] for name, column in values.items()})
+    assert failed_metrics(table, list(values)) == [
+        "the metric zen failed for 2 of 3 architectures: no norms",
+        "the metric synflow failed for 1 of 3 architectures: no norms",
+        "the metric naswot failed for 1 of 3 architectures: a: b",
+    ]
+    assert failed_metrics(table[2:3], ["naswot"]) == ["the metric naswot failed for 1 of 1 architecture: a: b"]
 
 
 class FullFolder(Folder):

@@ -64,6 +64,14 @@ def test_the_searcher_of_a_table(method: str, tmp_path: Path) -> None:
         make(method, problem_of(tmp_path), proxies=("snip", "unknown"))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_pool_without_a_usable_metric_raises_an_error(method: str, tmp_path: Path) -> None:
+    problem = problem_of(tmp_path)
+    pool_of(cells(40)).assign(snip=np.nan, kappa=np.nan, parameters=1).to_parquet(tmp_path / "pool.parquet")
+    with pytest.raises(InvalidPool, match="the same or none in each of snip, -kappa, constant, parameters"):
+        make(method, problem)
+
+
 def test_the_space_identifies_isomorphic_cells(tmp_path: Path) -> None:
     assert make("rank-surrogate", problem_of(tmp_path)).pool.codes.shape == (40, 6)
     assert make("rank-surrogate", problem_of(tmp_path), encoding="none").pool.codes.shape == (40, 0)
