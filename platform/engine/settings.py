@@ -98,6 +98,25 @@ def all_forms(space: Space, at_most: int) -> list[str] | None:
     return list(forms) if 0 < len(forms) <= at_most else None
 
 
+def distinct(number: int, space: Space, pool: PoolSettings | None = None) -> int:
+    """Returns the number of distinct architectures to train: the requested number, or all of a smaller space or pool.
+
+    Args:
+        pool: pool from which the architectures are selected; a pool in a table is not counted.
+    """
+    if pool is not None and pool.table is None and pool.size is not None:
+        number = min(number, pool.size)
+    forms = all_forms(space, number)
+    return number if forms is None else len(forms)
+
+
+def exhausted(number: int, requested: int) -> str | None:
+    """Returns the line for the user if a search has fewer training runs than requested; None otherwise."""
+    if number >= requested:
+        return None
+    return f"{count(number, 'training run')} (requested: {requested:,}): the search has no other suggestion"
+
+
 @dataclass(frozen=True)
 class TuneOptions:
     """The caller's options for Ray Tune: `run_config`, `tune_config`, `callbacks` and `time_budget_s`.

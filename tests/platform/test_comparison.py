@@ -165,6 +165,30 @@ def test_a_space_is_small_if_the_comparison_can_train_all_others(tmp_path: Path)
     assert small_space(make_config("random", "smoke", None, {"space": "nasbench201"}), "nasbench201") is None
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "number"),
+    [
+        ("random", {}, 4),
+        ("random", {"decide": ["train.lr=0.01,0.1"]}, 8),
+        ("random", {"budget": 3}, 3),
+        ("local-search", {}, 4),
+        ("asha", {}, 4),
+        ("evolution", {}, 16),
+        ("zero-cost", {"data__limit": 400}, 4),
+        ("zero-cost-evolution", {"data__limit": 400}, 16),
+        ("rank-surrogate", {"data__limit": 400, "pool_size": 3}, 3),
+        ("pareto-pool", {"data__limit": 400}, 4),
+        ("hnas", {"data__limit": 400}, 4),
+    ],
+)
+def test_a_search_trains_at_most_the_space_or_the_pool(
+    method: str, options: dict[str, Any], number: int, tmp_path: Path
+) -> None:
+    config = make_config(method, "smoke", None, {"space": SPACE, "budget": 16, **options})
+    [stage] = [stage for stage in recipe_of(Run(Folder(tmp_path), {}, config)).stages if stage.name == "search"]
+    assert str(stage.amount(config)).startswith(f"{number} training runs of ")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_a_small_space_is_trained_once_and_the_best_network_is_the_result(tmp_path: Path) -> None:
@@ -204,6 +228,19 @@ def test_the_largest_network_is_trained_for_comparison(tmp_path: Path) -> None:
     assert measures["largest_test_accuracy"] == compared["test_accuracy"]["width=8|block=conv3"]
     assert measures["random_test_accuracy_n"] == 1 and measures["trainings"] == 5
     check(result)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("method", ["random", "hnas"])
+def test_the_progress_of_a_search_ends_with_the_space(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"preset": "smoke", "data": "digits", "data__limit": 400, "max_concurrent": 1}
+    archray.search(method, space=SPACE, **options, budget=6, random=0, out=tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert printed.count("4 training runs (requested: 6): the search has no other suggestion") == 1
+    assert "search 4/4  " in printed
 
 
 def check(result: archray.RunResult) -> None:

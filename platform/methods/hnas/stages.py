@@ -1,10 +1,12 @@
 """HNAS: Bayesian optimization of the (mu, nu) of a training-free objective. Shu 2022, ch. 7, Alg. 7.1, Eq. 7.7."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archray.errors import ArchrayError
 from archray.files import Folder
 from archray.platform.engine.pool_scoring import POOL
+from archray.platform.engine.settings import distinct, exhausted
 from archray.platform.engine.stage import Context, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -14,6 +16,7 @@ from archray.platform.methods.recipe import Recipe
 from archray.platform.quantities import quantity_of
 from archray.platform.run.layout import FOUND
 from archray.plurals import count
+from archray.trainables.spaces import get_space
 
 if TYPE_CHECKING:
     from archray.searchers import HNASSearch
@@ -30,7 +33,15 @@ def _trials(context: Context[HNASConfig], tuned: Folder) -> TrialPlan:
 
         return HNASSearch(pool, seed=context.seed("search"), **options)
 
-    return stages.search_plan(context, tuned, searcher, at_most=MAX_CONCURRENT, fixed=True)
+    budget = _budget(config, context.run.space)
+    if line := exhausted(budget, config.search.budget):
+        context.say(line)
+    return replace(stages.search_plan(context, tuned, searcher, at_most=MAX_CONCURRENT, fixed=True), total=budget)
+
+
+def _budget(config: HNASConfig, space: str) -> int:
+    """Returns the number of training runs: a repeated question is answered without one."""
+    return distinct(config.search.budget, get_space(space), config.pool)
 
 
 def _write_found(context: Context[HNASConfig], folder: Folder, run: TuneRun) -> None:
@@ -67,7 +78,7 @@ RECIPE = Recipe[HNASConfig](
             finish=_write_found,
             search=True,
             extends=True,
-            amount=lambda config: stages.training_amount(config.search.budget, config.train),
+            amount=lambda config: stages.training_amount(_budget(config, config.space), config.train),
         ),
         stages.FINAL_STAGE,
         stages.BASELINE_STAGE,

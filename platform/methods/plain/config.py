@@ -52,6 +52,7 @@ class PlainConfig(TrainedSearchConfig):
     """
 
     mutates: ClassVar[bool] = False  # whether the searcher needs mutations of the space
+    distinct: ClassVar[bool] = False  # whether the searcher suggests each architecture at most once
     search: PlainOptions = PlainOptions()
     train: TrainingSettings = TrainingSettings(epochs=12)
 
@@ -150,6 +151,7 @@ class JointConfig(PlainConfig):
 class RandomConfig(JointConfig):
     """The configuration of random search: architectures drawn from the space without replacement."""
 
+    distinct = True
     method: Literal["random"] = "random"
 
 
@@ -204,7 +206,7 @@ class LocalSearchOptions(PlainOptions):
 class LocalSearchConfig(JointConfig):
     """The configuration of local search."""
 
-    mutates = True
+    mutates = distinct = True
     method: Literal["local-search"] = "local-search"
     search: LocalSearchOptions = LocalSearchOptions()
 
@@ -258,6 +260,7 @@ class AshaConfig(JointConfig):
         rungs: the epochs at which trials are compared. The highest rung is `train.epochs`; for a table, its last epoch.
     """
 
+    distinct = True
     method: Literal["asha"] = "asha"
     rungs: RungOptions = RungOptions()
 
@@ -308,6 +311,7 @@ class BOHBOptions(PlainOptions):
 class BOHBConfig(AshaConfig):
     """The configuration of BOHB: a model suggests architectures, and successive halving stops trials early."""
 
+    distinct = False
     method: Literal["bohb"] = "bohb"  # type: ignore[assignment]  # the field's own value
     search: BOHBOptions = BOHBOptions()
 
@@ -346,6 +350,7 @@ class PoolOptions(PlainOptions):
 class ZeroCostConfig(PlainConfig, PooledConfig):
     """The configuration of a search that trains the best of a pool by one training-free metric."""
 
+    distinct = True
     method: Literal["zero-cost"] = "zero-cost"
     search: PoolOptions = PoolOptions()
 
@@ -394,6 +399,7 @@ class WarmStartConfig(ZeroCostConfig):
     """The configuration of an evolution whose first population is the best of a pool by one training-free metric."""
 
     mutates = True
+    distinct = False
     method: Literal["zero-cost-evolution"] = "zero-cost-evolution"  # type: ignore[assignment]  # the field's own value
     search: WarmStartOptions = WarmStartOptions()
 
@@ -431,6 +437,7 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
         search: options of the searcher.
     """
 
+    distinct = True
     method: Literal["rank-surrogate"] = "rank-surrogate"
     search: SeveralMetricsOptions = SeveralMetricsOptions()
 

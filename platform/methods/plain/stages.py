@@ -23,8 +23,9 @@ from archray.platform.engine.run_costs import (
     run_costs,
     searched_space,
     with_costs,
+    with_decisions,
 )
-from archray.platform.engine.settings import fewer
+from archray.platform.engine.settings import distinct, exhausted, fewer
 from archray.platform.engine.stage import Context, Stage, Work, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -81,6 +82,20 @@ def or_look_up(stage: Stage[Any], look_up: LookUp, amount: Callable[[Any], str])
         return amount(config) if config.on_table else stage.amount(config)
 
     return OrLookUp(name=stage.name, title=stage.title, stage=stage, look_up=look_up, amount=either)
+
+
+def budget_of(config: PlainConfig, space: str) -> int:
+    """Returns the number of training runs of a search: fewer than its budget if it trains a whole space or pool.
+
+    Constraints are not considered.
+
+    Args:
+        space: name of the space of the configuration, or of the run, which has copies of the user's files.
+    """
+    if not config.distinct:
+        return config.search.budget
+    pool = config.pool if isinstance(config, PooledConfig) else None
+    return distinct(config.search.budget, with_decisions(get_space(space), config.training_decisions), pool)
 
 
 def looked_up(number: int) -> str:
@@ -219,13 +234,17 @@ def plain_recipe(
         def searcher() -> Any:
             return make(problem, config.search.budget, context.seed("search"), config.searcher_options)
 
-        return stages.search_plan(
+        budget = budget_of(config, context.run.space)
+        if line := exhausted(budget, config.search.budget):
+            context.say(line)
+        search = stages.search_plan(
             context,
             tuned,
             searcher,
             scheduler=None if scheduler is None else lambda: scheduler(config),
             fixed=getattr(searcher(), "depends_on_results", False),
         )
+        return replace(search, total=budget)
 
     trained = TuneStage[PlainConfig](
         name="search",
@@ -236,7 +255,7 @@ def plain_recipe(
         finish=_write_found,
         search=True,
         extends=True,
-        amount=lambda config: stages.training_amount(config.search.budget, config.train),
+        amount=lambda config: stages.training_amount(budget_of(config, config.space), config.train),
     )
     scored = or_look_up(stages.POOL_STAGE, pool_of_table, lambda config: "the metrics of the table")
     return Recipe(
@@ -245,7 +264,7 @@ def plain_recipe(
             or_look_up(
                 trained,
                 partial(search_of_table, make=make, scheduler=scheduler),
-                lambda config: looked_up(config.search.budget),
+                lambda config: looked_up(budget_of(config, config.space)),
             ),
             or_look_up(stages.FINAL_STAGE, final_of_table, lambda config: looked_up(1)),
             or_look_up(baseline, baseline_of_table, lambda config: looked_up(config.baseline)),
