@@ -13,7 +13,7 @@ from typing import Any
 
 from archray.errors import InvalidInput
 
-PLACE = "object"  # of the references to these objects, `object:network`
+PLACE = "object"  # of the references to these objects, `object:space:network`
 LIMIT_MIB = 10  # of a pickle: code and settings; weights belong in a file of their own
 FILE = '''"""{title}
 
@@ -29,27 +29,29 @@ if sys.version_info[:2] != {version}:
 {name} = pickle.loads(base64.b85decode("{pickled}"))
 '''
 
-_FILES: dict[str, Path] = {}  # attribute -> the file of the latest object with this name
+_FILES: dict[str, Path] = {}  # reference -> the file of the latest object of this kind and name
 
 
-def object_file(attribute: str) -> Path | None:
-    """Returns the file of an object that `reference_of` wrote in this process; None for another name."""
-    return _FILES.get(attribute)
+def object_file(reference: str) -> Path | None:
+    """Returns the file of an object that `reference_of` wrote in this process; None for another reference."""
+    return _FILES.get(reference)
 
 
-def reference_of(value: Any, kind: str) -> str:
+def reference_of(value: Any, kind: str, code: Any = None) -> str:
     """Returns a reference to a function, a class or an instance, which workers and later processes can load.
 
     For a function or a class at the top level of a module: `path.py:NAME`, or `module:NAME` if the module is installed.
-    For other objects (instances, closures, objects of a notebook or a script): `object:NAME`, with a file that contains
-    a pickle. The objects of installed packages are pickled by name, all others by value.
+    For other objects (instances, closures, objects of a notebook or a script): `object:KIND:NAME`, with a file that
+    contains a pickle. The objects of installed packages are pickled by name, all others by value.
 
     Args:
         kind: the word for the object in an error, and the name of an object without an identifier as its name.
+        code: function or class whose name and source are those of the object; None: the object.
 
     Raises: InvalidInput if the object cannot be pickled, or if the pickle is larger than 10 MiB.
     """
-    name, module = getattr(value, "__name__", kind), sys.modules.get(getattr(value, "__module__", ""))
+    code = value if code is None else code
+    name, module = getattr(code, "__name__", kind), sys.modules.get(getattr(code, "__module__", ""))
     if module is not None and getattr(module, name, None) is value and module.__name__ != "__main__":
         file = getattr(module, "__file__", None) or ""
         if _is_installed(module):
@@ -66,15 +68,30 @@ def reference_of(value: Any, kind: str) -> str:
     text = FILE.format(
         title=f"The {kind} {name} of a Python session.",
         name=name,
-        source=_source(value),
+        source=_source(code),
         version=tuple(sys.version_info[:2]),
         python=".".join(map(str, sys.version_info[:2])),
         pickled=base64.b85encode(content).decode(),  # without quotes and backslashes
     )
     folder = Path(tempfile.mkdtemp(dir=_scratch().name))
-    _FILES[name] = folder / f"{name}.py"
-    _FILES[name].write_text(text, encoding="utf-8")
-    return f"{PLACE}:{name}"
+    (file := folder / f"{name}.py").write_text(text, encoding="utf-8")
+    reference = f"{PLACE}:{kind}:{name}"
+    _FILES[reference] = file
+    return reference
+
+
+def is_object(value: Any) -> bool:
+    """Returns whether an option is a function, a class or an entry of a registry, instead of its name."""
+    return callable(value) or callable(getattr(value, "function", None))
+
+
+def named(value: Any, kind: str) -> Any:
+    """Returns the reference of such an object, and any other value unchanged. Raises: InvalidInput as `reference_of`.
+
+    Args:
+        kind: as in `reference_of`.
+    """
+    return reference_of(value, kind, getattr(value, "function", None)) if is_object(value) else value
 
 
 def source_in(content: bytes) -> bytes:

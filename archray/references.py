@@ -14,7 +14,7 @@ from typing import Any
 from archray.errors import ArchrayError, InvalidInput, UnknownName, is_out_of_memory
 from archray.file_modules import add_package, code_files, module_stem
 from archray.files import local_path
-from archray.objects import PLACE, object_file
+from archray.objects import object_file
 
 # Installed packages, the standard library and the import machinery: the cause of an error there is the calling line.
 INSTALLED = (*{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<")
@@ -36,10 +36,8 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 def reference_file(reference: str) -> Path | None:
     """Returns the file of `path.py:attribute`, or of an object of this process (see `objects`); None for a module."""
-    place, attribute = split_reference(reference)
-    if place == PLACE and (file := object_file(attribute)) is not None:
-        return file
-    return Path(place) if place.endswith(".py") else None
+    place, _ = split_reference(reference)
+    return Path(place) if place.endswith(".py") else object_file(reference)
 
 
 def load_reference(reference: str) -> Any:

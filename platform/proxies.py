@@ -1,5 +1,6 @@
 """`archray.proxies`: score architectures into a table without a run. An interrupted scoring can be resumed."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,14 @@ from archray.trainables.spaces.table_space import absolute_name
 if TYPE_CHECKING:
     import pandas as pd
 
+    from archray.trainables.data import Dataset
+
 OPTIONS = "options.json"  # the options of an unfinished scoring
 
 
 def proxies(
     space: Any = "nasbench201",
-    data: str = "digits",
+    data: "str | Callable[[DataSettings], Dataset]" = "digits",
     out: str | Path = "pool.parquet",
     *,
     size: int | None = None,
@@ -49,14 +52,14 @@ def proxies(
 
     Args:
         space: name of a space, a reference to a custom one, or a custom space, as in `archray.search`.
-        data: name of a data set.
+        data: name of a data set, or a function from `DataSettings` to a `Dataset`.
         out: Parquet file to write.
         size: number of canonical forms (distinct architectures) to draw uniformly; None, or more than there are: all.
         chunk: architectures per task of an actor; None: as many as it scores in a few seconds.
         seed: seed of the draw of architectures. The data and the metrics are the same for all seeds: the split of the
             data has the seed of `data_settings` (0), and the metrics have the seed of `settings` (42).
         data_settings: settings of the data set, instead of `data`.
-        settings: metrics, custom ones by reference, and how archray computes them.
+        settings: metrics, custom ones as functions or references, and how archray computes them.
         resources: resources per actor.
         cluster: Ray cluster to run on.
         console: terminal for progress lines.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from archray.errors import InvalidInput, InvalidPool
 from archray.platform.config import SearchConfig, merge
@@ -19,6 +19,7 @@ from archray.trainables.costs import cost_column
 from archray.trainables.costs.settings import CostSettings, texts_of
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.proxies import PROXIES, ProxySettings, check_proxies, column_of, get_proxy, low_is_good
+from archray.trainables.proxies.settings import MetricName
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import PREFIX
 from archray.trainables.training_settings import TrainingSettings
@@ -58,9 +59,9 @@ class TrainedSearchConfig(FinalConfig):
         final: settings of the final training of the best architecture.
         baseline: number of random architectures that are trained for comparison, in the same way, besides the largest;
             0 for none of them.
+        costs: the costs of networks that are reported, and how latency is measured.
         constraints: upper or lower bounds on the costs of a network, such as `latency_ms <= 5` or `parameters < 1.5M`.
             Every architecture of the search meets all of them, and so do the random architectures.
-        costs: the costs of networks that are reported, and how latency is measured.
     """
 
     unconstrained: ClassVar[str | None] = None  # the reason, if the method does not support constraints
@@ -68,8 +69,8 @@ class TrainedSearchConfig(FinalConfig):
     network: NetworkSettings = NetworkSettings()
     final: TrainingSettings = TrainingSettings(epochs=200)
     baseline: int = Field(0, ge=0)
-    constraints: Texts = ()
     costs: CostSettings = CostSettings()
+    constraints: Texts = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -86,11 +87,12 @@ class TrainedSearchConfig(FinalConfig):
 
     @field_validator("constraints")
     @classmethod
-    def _read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+    def _read(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         from archray.trainables.spaces.constrained_space import parse_constraints  # which imports NumPy
 
-        parse_constraints(texts)
-        return texts
+        constraints = parse_constraints(texts)
+        names = (constraint.cost for constraint in constraints)
+        return tuple(with_reference(text, name, info) for text, name in zip(texts, names, strict=True))
 
     @property
     def cost_names(self) -> tuple[str, ...]:
@@ -120,6 +122,17 @@ class TrainedSearchConfig(FinalConfig):
             check_costs(self.space, self.cost_names, self.costs)
 
 
+def with_reference(text: str, name: str, info: ValidationInfo) -> str:
+    """Replaces the name of a custom cost at the start of an option's text by its reference in `costs.names`.
+
+    Args:
+        info: the fields before the option, with `costs`.
+    """
+    costs = info.data["costs"].names if "costs" in info.data else ()
+    references = {cost_column(cost): cost for cost in costs if is_reference(cost)}
+    return text.replace(name, references.get(name, name), 1)
+
+
 def _fields_of(field: Any) -> Mapping[str, Any]:
     """Returns the fields of the model that is the type of a field; none for another type."""
     return getattr(getattr(field, "annotation", None), "model_fields", {})
@@ -143,7 +156,7 @@ class PoolProxySettings(ProxySettings):
         metrics: Metrics to score in addition to those that the search needs: names, or references to custom metrics.
     """
 
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[MetricName, ...] = ()
 
 
 class PooledConfig(TrainedSearchConfig):

@@ -64,7 +64,7 @@ def network(in_channels, num_classes):
         return make_config("random", "smoke", None, {"space": cell["network"], "data__limit": 60})
 
     run = Run.create(str(tmp_path / "run"), config((1, 3)))
-    assert run.config.space == "object:network"
+    assert run.config.space == "object:space:network"
     check_same_search(run, config((1, 3)))
     with pytest.raises(RunFolderError, match=r"network\.py differs from its present content"):
         check_same_search(run, config((1, 5)))

@@ -175,7 +175,7 @@ def test_a_pickled_space_needs_trust(tmp_path: Path, marker: Path, monkeypatch: 
     space = NASBench201()
     space.on_load = Malicious(marker)  # type: ignore[attr-defined]
     run = a_run(tmp_path / "run", space)
-    assert run.config.space == "object:space"
+    assert run.config.space == "object:space:space"
     forget_modules("space_")
     marker.unlink()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

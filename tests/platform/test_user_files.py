@@ -201,6 +201,57 @@ def test_a_model_of_a_notebook_resumes_elsewhere(tmp_path, space):
     assert "Sequential" in loaded
 
 
+OBJECTS = """
+import numpy as np
+from torch import nn
+import archray
+from archray import Choice, Width
+from archray.trainables.data.dataset import make_dataset
+from archray.trainables.data.raw import RawData
+
+width = Width([4, 6, 8], name="width")
+layer = Choice({"same": nn.Identity(), "conv": nn.Conv2d(width, width, 1)}, name="layer")
+model = nn.Sequential(
+    nn.Conv2d(1, width, 3, padding=1), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 3)
+)
+labels = np.arange(150) % 3
+
+def bright(settings):
+    images = np.random.default_rng(0).normal(labels[:, None, None, None], 1, (150, 1, 6, 6))
+    return make_dataset(RawData(train=(images.astype(np.float32), labels), num_classes=3), settings)
+
+def outputs(network, images, labels):
+    return network(images).abs().mean().item()
+
+def watts(network, image_shape):
+    return sum(p.numel() for p in network.parameters()) / 1000
+
+cluster = {"cluster__num_cpus": 1, "cluster__num_gpus": 0, "cluster__dashboard": False}
+archray.search(
+    "rank-surrogate", space=model, data=bright, proxies=["snip", outputs], cost=watts, constraint="watts < 0.1",
+    preset="smoke", budget=1, random=0, out="run", **cluster
+)
+"""
+OBJECTS_ELSEWHERE = """
+import sys
+import archray
+
+if __name__ == "__main__":
+    result = archray.resume(sys.argv[1], budget=2)
+    assert result.trials["failure"].isna().all() and (result.trials["stage"] == "search").sum() == 2
+    assert result.pool["outputs"].notna().all() and (result.pool["watts"] < 0.1).all()
+    print(result.costs["watts"])
+"""
+
+
+@pytest.mark.slow
+def test_functions_and_a_model_of_a_notebook_resume_elsewhere(tmp_path):
+    run([sys.executable, "-c", OBJECTS], tmp_path)
+    (tmp_path / "go_on.py").write_text(OBJECTS_ELSEWHERE)
+    (tmp_path / "elsewhere").mkdir()
+    assert float(run([sys.executable, "../go_on.py", str(tmp_path / "run")], tmp_path / "elsewhere")) < 0.1
+
+
 def run(command, folder):
     """Runs a program in a folder; returns its output."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)

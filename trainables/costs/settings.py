@@ -1,9 +1,13 @@
 """Settings of the reported costs of networks and of latency measurements."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from archray.errors import InvalidInput
+from archray.objects import is_object, named
+from archray.references import is_reference, split_reference
 from archray.settings import REPEATED, Settings
 from archray.trainables.spaces.table_space import PREFIX, absolute_name
 
@@ -11,11 +15,19 @@ BUILT_IN = {"CPU", "GPU", "memory"}  # resources of Ray that do not identify a d
 
 
 def texts_of(value: Any) -> Any:
-    """Splits a text at commas, or each text of a list. Returns any other `value` unchanged."""
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+    """Splits a text at commas, or each text of a list, which may also contain functions.
+
+    A function alone becomes a tuple. Any other `value` is returned unchanged.
+    """
+    values = [value] if isinstance(value, str) or is_object(value) else value
+    if not isinstance(values, list | tuple) or not all(isinstance(part, str) or is_object(part) for part in values):
         return value
-    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+    parts = (map(str.strip, part.split(",")) if isinstance(part, str) else [part] for part in values)
+    return tuple(part for group in parts for part in group if part != "")
+
+
+# A name or a reference; a function or a `Cost` becomes a reference.
+CostName = Annotated[str, BeforeValidator(partial(named, kind="cost"))]
 
 
 class LatencySettings(Settings):
@@ -83,7 +95,7 @@ class CostSettings(Settings):
         latency: Options of a latency measurement.
     """
 
-    names: Annotated[tuple[str, ...], REPEATED] = ()
+    names: Annotated[tuple[CostName, ...], REPEATED] = ()
     table: str | None = None
     model: Literal["whole", "lookup"] = "whole"
     latency: LatencySettings = LatencySettings()
@@ -93,6 +105,15 @@ class CostSettings(Settings):
     def _listed(cls, value: Any) -> Any:
         """Accepts `flops,latency_ms` from the command line."""
         return texts_of(value)
+
+    @field_validator("names")
+    @classmethod
+    def _distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Raises: InvalidInput for custom costs of one name, which would have one column."""
+        columns = [split_reference(name)[1] for name in names if is_reference(name)]
+        if len({*columns, *names}) < len(columns) + len(set(names)):
+            raise InvalidInput(f"expected costs with distinct names, got {', '.join(names)}. Rename a function")
+        return names
 
     @field_validator("table")
     @classmethod

@@ -1,10 +1,12 @@
 """Settings of a data set: source, split and augmentation. Imports no torch."""
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator
 
 from archray.files import local_path
+from archray.objects import named
 from archray.settings import Seed, Settings
 
 HUB = "hf:"  # prefix of a data set of the library `datasets`
@@ -63,6 +65,11 @@ class DataSettings(Settings):
     limit: int | None = Field(None, ge=1)
     flip: bool | None = None
     workers: int | None = Field(None, ge=0)
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _named(cls, name: Any) -> Any:
+        return named(name, "dataset")
 
     @field_validator("name")
     @classmethod

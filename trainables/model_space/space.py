@@ -1,8 +1,9 @@
 """A search space that is read from a user's model with choices, and the standalone networks of its architectures."""
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -349,8 +350,17 @@ class _Forms(Sequence[Architecture]):
 
 @lru_cache
 def model_space(network: Callable[..., nn.Module]) -> ModelSpace:
-    """Returns the space of a user's function, which is read once per process."""
+    """Returns the space of a user's function, which is read once per process.
+
+    Of a model, archray copies the modules and their weights: every network starts from them.
+    """
+    if isinstance(network, nn.Module):
+        return ModelSpace(partial(_copy, network), name=type(network).__name__)
     return ModelSpace(network)
+
+
+def _copy(model: nn.Module, in_channels: int, num_classes: int) -> nn.Module:
+    return copy.deepcopy(model)
 
 
 def _option_names(network: Callable[..., nn.Module], name: str) -> set[str]:

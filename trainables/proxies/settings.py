@@ -1,17 +1,22 @@
 """Settings of training-free metrics: their variants, the network and the batch (notes P1, P2, P4, P5)."""
 
 from collections.abc import Sequence
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from archray.errors import InvalidInput
+from archray.objects import named
 from archray.references import is_reference, split_reference
 from archray.settings import Seed, Settings
 from archray.trainables.nets.network_settings import NetworkSettings
 from archray.trainables.proxies.registry import PROXIES, get_proxy
 
 OTHER_COLUMNS = ("architecture", "failure", "seconds", "parameters")  # of a pool, in addition to its metrics
+
+# A name or a reference; a function or a `Proxy` becomes a reference.
+MetricName = Annotated[str, BeforeValidator(partial(named, kind="metric"))]
 
 
 class ProxySettings(Settings):
@@ -35,7 +40,7 @@ class ProxySettings(Settings):
         gram_memory_mib: Upper bound on the memory of per-sample gradients while the Gram matrix is summed, in MiB.
     """
 
-    metrics: tuple[str, ...] = ("ntk_trace", "kappa")
+    metrics: tuple[MetricName, ...] = ("ntk_trace", "kappa")
     batch_size: int = Field(64, ge=2)
     seed: Seed = 42
     augment: bool = True

@@ -64,8 +64,8 @@ def space_name(space: Any) -> str:
     """Returns the name of a space, or a reference to it.
 
     Args:
-        space: a name or reference, which is returned unchanged; or a custom space: a function that returns a model with
-            choices, a `ModelSpace`, a `Space` or a class of spaces, also from a notebook.
+        space: a name or reference, which is returned unchanged; or a custom space: a model with choices, a function
+            that returns one, a `ModelSpace`, a `Space` or a class of spaces, also from a notebook.
 
     Raises: InvalidInput for another object, or as `reference_of`.
     """
@@ -86,8 +86,8 @@ def get_space(name_or_reference: str | Space) -> Space:
     """Returns a space by name, or a custom space by reference. A `Space` is returned unchanged.
 
     Args:
-        name_or_reference: A registered name; or `module:attribute` / `path.py:attribute`, a function that returns a
-            model with choices (`ModelSpace`), a `Space` class without required arguments, or an instance; or
+        name_or_reference: A registered name; or `module:attribute` / `path.py:attribute`, a model with choices or a
+            function that returns one (`ModelSpace`), a `Space` class without required arguments, or an instance; or
             `table:FILE`, a table with one architecture per row.
 
     Raises: UnknownName for an unknown name or reference; InvalidInput if the reference or table is not a space.

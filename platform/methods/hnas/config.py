@@ -19,6 +19,7 @@ from archray.platform.methods.config import (
 from archray.platform.methods.method import Method, Values
 from archray.settings import Settings
 from archray.trainables.proxies import ProxySettings, column_of
+from archray.trainables.proxies.settings import MetricName
 from archray.trainables.spaces import get_space
 from archray.trainables.training_settings import TrainingSettings
 
@@ -48,7 +49,7 @@ class HNASOptions(Settings):
         library: library that fits the Gaussian process of `bayesian`.
     """
 
-    proxy: str = "ntk_trace"
+    proxy: MetricName = "ntk_trace"
     budget: int = Field(20, ge=1)
     points: Literal["selections", "bayesian", "uniform"] | None = None
     penalty: Literal["square", "absolute"] | None = None

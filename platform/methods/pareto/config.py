@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from archray.errors import InvalidInput
-from archray.platform.methods.config import Texts
+from archray.platform.methods.config import Texts, with_reference
 from archray.platform.methods.plain import config as plain
 from archray.trainables.costs import cost_column
 
@@ -36,7 +36,7 @@ class SeveralObjectivesConfig(plain.PlainConfig):
 
     @field_validator("objectives")
     @classmethod
-    def _objectives_read(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+    def _objectives_read(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         from archray.searchers.pareto.front import read_objectives  # which imports NumPy
 
         first, *costs = read_objectives(texts)
@@ -50,7 +50,7 @@ class SeveralObjectivesConfig(plain.PlainConfig):
                 f"expected a minus sign before each cost in objectives, got {', '.join(more)}. Write "
                 f'"{ACCURACY}, -{", -".join(cost.name for cost in costs)}"'
             )
-        return texts
+        return texts[0], *(with_reference(text, cost.name, info) for text, cost in zip(texts[1:], costs, strict=True))
 
     @property
     def further(self) -> tuple[Objective, ...]:

@@ -24,6 +24,7 @@ from archray.plurals import count
 from archray.settings import REPEATED, Settings
 from archray.trainables.costs.settings import texts_of
 from archray.trainables.proxies import column_of
+from archray.trainables.proxies.settings import MetricName
 from archray.trainables.spaces import Space, TableSpace, get_space
 from archray.trainables.spaces.table_space import PREFIX, absolute_name
 from archray.trainables.training_settings import TrainingSettings
@@ -341,7 +342,7 @@ class PoolOptions(PlainOptions):
     """
 
     budget: int = Field(20, ge=1)
-    proxy: str = "synflow"
+    proxy: MetricName = "synflow"
     order: Literal["largest", "smallest"] | None = None
     mu: float | None = None
     nu: float | None = None
@@ -420,7 +421,7 @@ class SeveralMetricsOptions(PlainOptions):
     """
 
     budget: int = Field(20, ge=1)
-    proxies: Annotated[tuple[str, ...], BeforeValidator(texts_of)] = METRICS
+    proxies: Annotated[tuple[MetricName, ...], BeforeValidator(texts_of)] = METRICS
 
     @field_validator("proxies")
     @classmethod
@@ -480,7 +481,7 @@ class RankSurrogateConfig(PlainConfig, PooledConfig):
 class RoBoTOptions(SeveralMetricsOptions):
     """Options of RoBoT, with the metrics of He et al. (2024)."""
 
-    proxies: Annotated[tuple[str, ...], BeforeValidator(texts_of)] = (
+    proxies: Annotated[tuple[MetricName, ...], BeforeValidator(texts_of)] = (
         "grad_norm",
         "snip",
         "grasp",
