@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,16 @@ from archray.platform.run.run import Run, check_same_search, reject_existing, re
 from archray.platform.run.run_summary import read_manifest
 from archray.platform.run_result import RunResult
 from archray.plurals import count
-from archray.trainables.data import DATASETS
+from archray.trainables.data import DATASETS, DataSettings, TextDataset
+from archray.trainables.data.arrays import Arrays, check_arrays, is_dataset, read_arrays
 from archray.trainables.proxies import PROXIES
 from archray.trainables.spaces import SPACES, Space
 from archray.trainables.spaces.genotypes import named_architectures
 
 if TYPE_CHECKING:  # the import takes 1 s, and `archray list` does not need it
     from ray import tune
+
+    from archray.trainables.data import Dataset
 
 WORK = {"method": "archray search", "study": "archray understand"}  # by the kind of a method
 
@@ -40,7 +44,7 @@ def search(
     method: str = "rank-surrogate",
     *,
     space: "str | Space | type[Space] | Callable[..., Any] | None" = None,
-    data: str | tuple[Any, ...] | None = None,
+    data: "str | Arrays | Callable[[DataSettings], Dataset | TextDataset] | None" = None,
     preset: str | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -57,9 +61,10 @@ def search(
     Args:
         method: name of a method; see `archray list methods`. The default is the method to start with.
         space: name of a registered space; or a custom one: a reference (`module:attribute` or `path.py:attribute`), a
-            function that returns a model with choices, a `ModelSpace`, or a `Space`. The run stores a copy of it.
-        data: name of a data set, or arrays `(x_train, y_train)` or `(x_train, y_train, x_test, y_test)`:
-            images (n, C, H, W) or (n, H, W, C), integer labels (n,).
+            model with choices, a function that returns one, a `ModelSpace`, or a `Space`. The run stores a copy of it.
+        data: name of a data set, or a function from `DataSettings` to a `Dataset`; arrays `(x_train, y_train)` or
+            `(x_train, y_train, x_test, y_test)`: images (n, C, H, W) or (n, H, W, C), integer labels (n,); or a torch
+            `Dataset` of pairs (image, label), or two `(train, test)`. The run stores a copy of arrays and data sets.
         preset: `smoke`, `demo` (the default) or `paper`; later arguments override it.
         config: configuration file (.toml, .json, .yaml) or nested dictionary.
         out: folder of the run, a path or a pyarrow URI; by default a new one under `archray-runs/`.
@@ -69,7 +74,7 @@ def search(
             another difference raises an error.
         trust: as in `resume`; only with `or_resume`.
         options: flags of the command (`budget=20`, `epochs=12`, `seed=1`, ...), or any option by its path with
-            double underscores (`train__lr=0.05`).
+            double underscores (`train__lr=0.05`). Metrics (`proxy`, `proxies`) and costs (`cost`) may be functions.
 
     Returns: the finished run.
     Raises: ArchrayError for a wrong argument, before Ray starts; RunInterrupted.
@@ -81,6 +86,9 @@ def search(
 
         # Arrays as data: images (n, C, H, W), integer labels (n,)
         result = archray.search("random", data=(x_train, y_train, x_test, y_test), budget=20, out="runs/arrays")
+
+        # A torch Dataset, such as one of torchvision
+        result = archray.search("random", data=CIFAR10("data"), budget=20, out="runs/dataset")
         ```
     """
     METHODS.check(method)
@@ -125,10 +133,8 @@ def _search(
     **options: Any,
 ) -> RunResult:
     data, arrays = options.get("data"), None
-    expect("data", data, str, tuple, list, type(None))
-    if not isinstance(data, str | None):
-        if len(data) not in (2, 4):
-            raise InvalidInput(f"expected data as 2 or 4 arrays (x_train, y_train[, x_test, y_test]), got {len(data)}")
+    if not isinstance(data, str | None) and (is_dataset(data) or not callable(data)):
+        check_arrays(data)
         options["data"], arrays = DATA_ARRAYS, data
     configuration = make_config(name, preset, config, options)
     return begin_run(configuration, arrays=arrays, out=out, tune_options=tune_options, or_resume=or_resume, trust=trust)
@@ -137,7 +143,7 @@ def _search(
 def begin_run(
     config: SearchConfig,
     *,
-    arrays: Sequence[Any] | None = None,
+    arrays: Arrays | None = None,
     out: str | Path | None = None,
     tune_options: TuneOptions | None = None,
     command: str | None = None,
@@ -147,7 +153,7 @@ def begin_run(
     """Executes the run of a configuration; with `or_resume`, completes the run in `out`.
 
     Args:
-        arrays: data, instead of a data set by name.
+        arrays: arrays or torch data sets, instead of a data set by name.
         command: the command line, for the manifest.
 
     Raises: the errors of `search`.
@@ -165,6 +171,8 @@ def begin_run(
                 return _execute(run, tune_options or TuneOptions(), started)
     place = new_place(config.method, out, or_resume=or_resume)
     check_config(config, data_given=arrays is not None)
+    if arrays is not None:
+        arrays = read_arrays(arrays, partial(Console().print, soft_wrap=True, highlight=False, markup=False))
     folder = Folder(place)
     ray = sys.modules.get("ray")
     starts_ray = config.needs_ray and forks_workers(config.cluster) and not (ray and ray.is_initialized())

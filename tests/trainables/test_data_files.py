@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.datasets import CIFAR10, CIFAR100
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, random_split
+from torchvision.datasets import CIFAR10, CIFAR100, FakeData
+from torchvision.transforms import ToTensor
 
 from archray.errors import DataNotFound, InvalidInput
 from archray.trainables.data import DataSettings, check_data, load_data, save_arrays
+from archray.trainables.data.arrays import check_arrays, read_arrays
 from archray.trainables.data.load import file_checksums, read_data
 from archray.trainables.data.sources import CIFAR
 from archray.trainables.devices import machine_memory
@@ -340,6 +343,91 @@ def test_invalid_arrays_raise_an_error(tmp_path):
 def test_values_that_are_no_arrays_raise_an_error(tmp_path, x, y, message):
     with pytest.raises(InvalidInput, match=message):
         save_arrays(tmp_path / "own.npz", x, y)
+
+
+class Items(Dataset):
+    """A data set of these items. An item that is an exception is raised."""
+
+    def __init__(self, *items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        if isinstance(self.items[index], Exception):
+            raise self.items[index]
+        return self.items[index]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(3, 4, 4), 0
+
+
+def arrays_of(data):
+    check_arrays(data)
+    return read_arrays(data, print)
+
+
+def test_torch_data_sets_are_read_once(tmp_path):
+    fake = FakeData(6, (3, 8, 8), 2)
+    pixels = np.stack([np.asarray(image) for image, _ in fake])
+    labels = np.array([int(label) for _, label in fake])
+    scaled = FakeData(6, (3, 8, 8), 2, transform=ToTensor())
+    tensors = TensorDataset(torch.arange(6 * 16).view(6, 1, 4, 4).to(torch.uint8), torch.arange(6, dtype=torch.uint8))
+    train, test = random_split(fake, [4, 2], torch.Generator().manual_seed(0))
+    floats = (pixels / 255).astype(np.float32).transpose(0, 3, 1, 2)
+    gray = Items(*((Image.fromarray(image).convert(mode), np.int32(1)) for image in pixels for mode in ("L", "1", "L")))
+    for data, expected in (
+        (fake, (pixels, labels)),
+        (scaled, (floats, labels)),
+        (Subset(fake, [4, 1]), (pixels[[4, 1]], labels[[4, 1]])),
+        (
+            (train, test),
+            (pixels[train.indices], labels[train.indices], pixels[test.indices], labels[test.indices]),
+        ),
+        ([tensors], (np.arange(6 * 16, dtype=np.uint8).reshape(6, 1, 4, 4), np.arange(6))),
+        (Items((pixels[0].astype(float), [[3]])), (pixels[:1].astype(np.float32), np.array([3]))),
+        (
+            Items((Image.fromarray(pixels[0]).convert("P", palette=Image.Palette.ADAPTIVE), 0)),
+            (np.asarray(Image.fromarray(pixels[0]).convert("P", palette=Image.Palette.ADAPTIVE).convert("RGB"))[None],),
+        ),
+        ((pixels, labels), (pixels, labels)),
+    ):
+        arrays = arrays_of(data)
+        for array, values in zip(arrays, expected, strict=len(expected) > 1):
+            assert array.dtype == values.dtype
+            np.testing.assert_array_equal(array, values)
+    assert arrays_of(gray)[0].shape == (18, 8, 8)
+    save_arrays(tmp_path / "fake.npz", *arrays_of((train, test)))
+
+
+def test_data_sets_that_are_no_images_and_labels_raise_an_error():
+    image = torch.zeros(3, 4, 4)
+    for data, message in (
+        (Stream(), "got the IterableDataset Stream. Collect"),
+        (DataLoader(Items((image, 0))), "got a DataLoader. Pass loader.dataset"),
+        (Items, "got type"),
+        (np.zeros((2, 3)), "got ndarray"),
+        (3, "got int"),
+        ((image, image, image), r"got 3 objects \(Tensor, Tensor, Tensor\)"),
+        ((Items((image, 0)), image), r"got 2 objects \(Items, Tensor\)"),
+        (Items(), "items in the training data, got a Items of length 0"),
+        (Items((image, 0), {"image": image}), r"item 1 of the training data as \(image, label\), got a dict"),
+        (Items((image, 0, 1)), r"as \(image, label\), got 3 values"),
+        (Items((image, 0), (image, 0.5)), "label in item 1 of the training data as an integer .* got 0.5"),
+        (Items((image, torch.eye(2)[0])), "label in item 0 .* as an integer"),
+        (Items((image, "cat")), "label in item 0 .* got 'cat'"),
+        (Items((image, 0), (image[:, 1:], 1)), r"one size and type, got float32 of \(3, 3, 4\) in item 1"),
+        (Items((image, 0), (image.to(torch.uint8), 1)), "one size and type, got uint8"),
+        (Items((image[0, 0], 0)), r"image in item 0 .* got float32 of \(4,\)"),
+        (Items(("cat.png", 0)), "image in item 0 .* as a PIL image or numbers"),
+        (Items((image.clone().requires_grad_(), 0)), "the image in item 0 .* got a Tensor that NumPy rejects"),
+        ((Items((image, 0)), Items(OSError("no disk"))), r"'item 0 of the test data' failed .*no disk"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            arrays_of(data)
 
 
 @pytest.mark.parametrize(

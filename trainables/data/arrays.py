@@ -1,9 +1,13 @@
-"""Custom images as arrays, stored in one .npz file that every worker can read."""
+"""Custom images as arrays or torch data sets, stored in one .npz file that every worker can read."""
 
 import logging
+import operator
+import sys
+import time
 import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +15,31 @@ import numpy.typing as npt
 from archray.errors import DataNotFound, InvalidInput
 from archray.files import whole_file
 from archray.plurals import count
-from archray.trainables.data.raw import Part, RawData, number_of_classes
+from archray.references import call_reference
+from archray.trainables.data.image_form import converted
+from archray.trainables.data.raw import Labels, Part, RawData, number_of_classes
 from archray.trainables.data.settings import DataSettings
 
 logger = logging.getLogger(__name__)
 
+LINE_SECONDS = 10.0  # minimum time between two progress lines
 PARTS = ("train", "validation", "test")
 NAMES = tuple(f"{axis}_{part}" for part in PARTS for axis in "xy")
 FORM = (
     "x_train (images) and y_train (labels 0..K-1), and, if you have them, x_validation, y_validation, x_test, "
     "y_test. Write it with archray.trainables.data.save_arrays"
 )
+
+
+class MapDataset(Protocol):
+    """A map-style torch data set: an image and an integer label by index."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+# Data of a call in Python: 2 or 4 arrays (x_train, y_train[, x_test, y_test]), or data sets: one, or (train, test).
+Arrays = Sequence[Any] | MapDataset
 
 
 def save_arrays(
@@ -58,6 +76,112 @@ def save_arrays(
     with whole_file(path) as stream:
         np.savez_compressed(stream, **stored)
     return f"arrays:{path}"
+
+
+def is_dataset(data: Any) -> bool:
+    """Returns whether data are a data set with a length and items by index, not arrays or lists."""
+    is_sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    return is_sized and not isinstance(data, type | str | Sequence | Mapping) and not hasattr(data, "__array__")
+
+
+def check_arrays(data: Any) -> None:
+    """Raises: InvalidInput unless `data` are `Arrays`. Their content is not read."""
+    parts = data if isinstance(data, tuple | list) else [data]
+    for part in parts:
+        torch_data = sys.modules.get("torch.utils.data")  # imported, if there is such an object
+        if torch_data is not None and isinstance(part, torch_data.IterableDataset):
+            raise InvalidInput(
+                f"expected a Dataset with a length and items by index as data, got the IterableDataset "
+                f"{type(part).__name__}. Collect its images and labels into arrays, or write image files for "
+                "imagefolder-stream:PATH"
+            )
+        if torch_data is not None and isinstance(part, torch_data.DataLoader):
+            raise InvalidInput(
+                "expected a Dataset as data, got a DataLoader. Pass loader.dataset; archray makes batches"
+            )
+    datasets = sum(map(is_dataset, parts))
+    if parts is data and not datasets and len(parts) in (2, 4):
+        return
+    if datasets != len(parts) or len(parts) not in (1, 2):
+        names = [type(part).__name__ for part in parts]
+        got = f"{count(len(parts), 'object')} ({', '.join(names)})" if parts is data else names[0]
+        raise InvalidInput(
+            "expected data as a name, 2 or 4 arrays (x_train, y_train[, x_test, y_test]), a torch Dataset, two data "
+            f"sets (train, test), or a function from DataSettings to a Dataset, got {got}"
+        )
+
+
+def read_arrays(data: Arrays, say: Callable[[str], None]) -> tuple[Any, ...]:
+    """Returns arrays for `save_arrays`: the data unchanged, or the items of data sets, each read once.
+
+    Args:
+        data: as `check_arrays` accepts.
+        say: called with a line of progress every 10 seconds.
+
+    Raises: InvalidInput, with the number of the item, for an item that fails or is not an image and an integer label,
+    or for images of different sizes.
+    """
+    datasets = [data] if is_dataset(data) else list(data)
+    if not is_dataset(datasets[0]):
+        return tuple(datasets)
+    parts = zip(datasets, ("training", "test"), strict=False)
+    return tuple(array for dataset, part in parts for array in _read_dataset(dataset, part, say))
+
+
+def _read_dataset(dataset: MapDataset, part: str, say: Callable[[str], None]) -> tuple[npt.NDArray[Any], Labels]:
+    """Reads images (n, H, W), (n, C, H, W) or (n, H, W, C), 8-bit or float32, and labels (n,)."""
+    items, last_line = len(dataset), time.monotonic()
+    if items == 0:
+        raise InvalidInput(f"expected items in the {part} data, got a {type(dataset).__name__} of length 0")
+    labels = np.empty(items, np.int64)
+    for index in range(items):
+        where = f"item {index} of the {part} data"
+        item = call_reference(where, operator.getitem, dataset, index)
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            got = count(len(item), "value") if isinstance(item, tuple | list) else f"a {type(item).__name__}"
+            raise InvalidInput(f"expected {where} as (image, label), got {got}. Return an image and its label")
+        image, label = _image(item[0], where), _array(item[1], f"the label in {where}")
+        if label.size != 1 or label.dtype.kind not in "ui":
+            raise InvalidInput(
+                f"expected the label in {where} as an integer 0..K-1, got {repr(item[1])[:80]}. Number the classes"
+            )
+        if index == 0:
+            images = _empty((items, *image.shape), image.dtype)
+        if (image.shape, image.dtype) != (images.shape[1:], images.dtype):
+            raise InvalidInput(
+                f"expected images of one size and type, got {image.dtype} of {image.shape} in {where} and "
+                f"{images.dtype} of {images.shape[1:]} in item 0. Convert or resize them in the data set's transform"
+            )
+        images[index], labels[index] = image, label.reshape(())
+        if time.monotonic() - last_line >= LINE_SECONDS:
+            last_line = time.monotonic()
+            say(f"read {index + 1:,} of {count(items, 'image')} of the {part} data")
+    return images, labels
+
+
+def _image(value: Any, where: str) -> npt.NDArray[Any]:
+    """Converts a PIL image, an array or a tensor to (H, W), (C, H, W) or (H, W, C), 8-bit or float32."""
+    from PIL import Image  # only for data sets
+
+    if isinstance(value, Image.Image) and value.mode != "L" and value.mode[0] not in "IF":  # other gray levels
+        value = converted(value, "L" if value.mode == "1" else "RGB")
+    image = _array(value, f"the image in {where}")
+    if image.ndim not in (2, 3) or image.dtype.kind not in "uif":
+        raise InvalidInput(
+            f"expected the image in {where} as a PIL image or numbers of shape (H, W), (C, H, W) or (H, W, C), got "
+            f"{image.dtype} of {image.shape}. Convert it in the data set's transform"
+        )
+    return image if image.dtype == np.uint8 else image.astype(np.float32, copy=False)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    try:
+        return np.empty(shape, dtype)
+    except MemoryError as error:
+        raise InvalidInput(
+            f"expected images that fit in memory, got {dtype} of {shape} ({error}). Resize them, or write image files "
+            "for imagefolder-stream:PATH"
+        ) from error
 
 
 def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:

@@ -177,15 +177,20 @@ def read_picture(file: str | Path | BinaryIO, mode: str = "RGB") -> Image.Image:
     try:
         with Image.open(file) as image:
             picture = ImageOps.exif_transpose(image)
-            if picture.mode == "P" and "transparency" in picture.info:
-                picture = picture.convert("RGBA")  # PIL warns about conversions to other modes
-            elif picture.mode[0] in "IF":
+            if picture.mode[0] in "IF":
                 picture = _of_8_bits(picture, image)
-            return picture.convert(mode)
+            return converted(picture, mode)
     except FileNotFoundError as error:
         raise InvalidInput(f"expected an image file at {file}, got none. Give images or folders of images") from error
     except Exception as error:  # PIL's readers raise errors of many types on a broken file
         raise InvalidInput(f"archray cannot read {file} as an image ({error}); repair or remove it") from error
+
+
+def converted(picture: Image.Image, mode: str = "RGB") -> Image.Image:
+    """Converts a picture with 8 bits per channel to a mode of PIL."""
+    if picture.mode == "P" and "transparency" in picture.info:
+        picture = picture.convert("RGBA")  # PIL warns about conversions to other modes
+    return picture.convert(mode)
 
 
 def _of_8_bits(picture: Image.Image, image: Image.Image) -> Image.Image:
