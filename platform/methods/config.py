@@ -25,6 +25,7 @@ from archray.trainables.spaces.table_space import PREFIX
 from archray.trainables.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
+    from archray.platform.run.run import Run
     from archray.searchers.pool_file import PoolFile
 
 
@@ -222,6 +223,10 @@ class PooledConfig(TrainedSearchConfig):
         names = file.read(["architecture", *map(column_of, self.needed)])["architecture"]
         check_names(names, file.location)
         return names.tolist()
+
+    def metrics_of(self, run: Run[Any]) -> dict[str, str]:
+        """Returns the scored metrics by name, with references to the copies of custom metrics in a run."""
+        return {name: run.resolved(file_role(name), name) for name in self.scored.metrics}
 
     def references(self) -> dict[str, str]:
         metrics = self.scored.metrics if self.pool.table is None else ()

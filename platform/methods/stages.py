@@ -26,7 +26,7 @@ from archray.platform.engine.settings import all_forms, candidates, fewer
 from archray.platform.engine.stage import Context, Work, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
-from archray.platform.methods.config import FinalConfig, PooledConfig, TrainedSearchConfig, file_role
+from archray.platform.methods.config import FinalConfig, PooledConfig, TrainedSearchConfig
 from archray.platform.quantities import as_float, quantity_of
 from archray.platform.run.layout import CURVES, FOUND, LARGEST, MODEL, TRIALS
 from archray.platform.run.run import Run
@@ -44,7 +44,7 @@ def _score(context: Context[PooledConfig], folder: Folder) -> None:
         context.say(f"read {count(len(table), 'architecture')} from {source}")
         folder.write_parquet(POOL, feasible_rows(context, with_costs(context, table)))
         return
-    metrics = tuple(run.resolved(file_role(name), name) for name in config.scored.metrics)
+    metrics = tuple(config.metrics_of(run).values())
     seed = context.seed("pool")
     sample = feasible_candidates(context, config.pool.size, seed)
     if sample is None:

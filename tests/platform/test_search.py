@@ -13,6 +13,7 @@ from archray_test_command import outputs_without_archray
 from archray_test_metrics import value, wait_for
 from archray_test_runs import ONE_AT_A_TIME, RUNS, EndedTrials
 from ray import tune
+from torch.utils.data import TensorDataset
 
 import archray
 from archray.cluster.metrics import RunLabels
@@ -150,14 +151,26 @@ def test_resume_changes_only_permitted_options(result):
 
 
 @pytest.mark.slow  # arrays: test_supernet_search.py; repeats: test_feature_map_search.py
-def test_arrays_and_repeats(ray_session, tmp_path):
-    rng = np.random.default_rng(0)
-    images, labels = rng.random((60, 8, 8, 3), dtype=np.float32), np.arange(60) % 3
+def test_a_torch_dataset_and_repeats(ray_session, tmp_path):
+    dataset = TensorDataset(torch.rand(60, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3)
     options = {"pool_size": 4, "budget": 2, "random": 0, "final_epochs": 1, **ONE_AT_A_TIME}
-    result = archray.search("hnas", **TINY | {"data": (images, labels)}, **options, out=tmp_path / "run", repeats=2)
+    result = archray.search("hnas", **TINY | {"data": dataset}, **options, out=tmp_path / "run", repeats=2)
     assert len(result.repeats) == 2
     moved = (tmp_path / "run").rename(tmp_path / "moved")
     assert open_run(moved).data.path == moved / "arrays.npz", "the arrays of a run move with it"
+
+
+def test_data_in_python_are_checked_before_ray_starts(tmp_path):
+    images, labels = torch.rand(4, 3, 8, 8), torch.arange(4) % 2
+    for data, message in (
+        (TensorDataset(images, labels.float()), "the label in item 0 of the training data as an integer"),
+        ((TensorDataset(images, labels), images), r"got 2 objects \(TensorDataset, Tensor\)"),
+        ((images, labels, labels), "got 3 objects"),
+        (lambda settings: 3, "to return an archray.trainables.data.Dataset"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            archray.search("hnas", **TINY | {"data": data}, out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_options_that_archray_sets_itself_raise_an_error():

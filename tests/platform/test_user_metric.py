@@ -4,7 +4,10 @@ import pandas as pd
 import pytest
 
 from archray.errors import InvalidInput
+from archray.platform.methods import open_run
 from archray.platform.methods.configure import check_config, make_config
+from archray.platform.methods.plain.tables import searcher_options
+from archray.platform.run.run import Run
 
 
 def test_hnas_rejects_a_metric_that_it_cannot_maximize(tmp_path):
@@ -25,3 +28,13 @@ def test_a_table_can_have_any_metric(tmp_path):
         assert config.proxy == "mine"
     with pytest.raises(InvalidInput, match="has no column yours; it has architecture, mine, kappa"):
         check_config(make_config("hnas", "smoke", None, {"proxy": "yours", "pool": str(table)}))
+
+
+@pytest.mark.parametrize(("method", "option"), [("rank-surrogate", "proxies"), ("zero-cost", "proxy")])
+def test_a_search_reads_the_direction_from_the_copy_in_the_run(tmp_path, method, option):
+    file = tmp_path / "own.py"
+    file.write_text("def loss(network, images, labels):\n    return 1.0\n\n\nloss.direction = 'min'\n")
+    run = Run.create(str(tmp_path / "run"), make_config(method, "smoke", None, {option: f"{file}:loss"}))
+    file.unlink()
+    options = searcher_options(open_run(run.folder))
+    assert options == ({"proxies": ("-loss",)} if option == "proxies" else {"proxy": "loss", "order": "smallest"})

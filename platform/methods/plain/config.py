@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -347,6 +347,10 @@ class PoolOptions(PlainOptions):
     mu: float | None = None
     nu: float | None = None
 
+    def with_metrics(self, names: Mapping[str, str]) -> Self:
+        """Returns the options with other names or references of the metrics. names: by the present name."""
+        return self.model_copy(update={"proxy": names[self.proxy]})
+
 
 class ZeroCostConfig(PlainConfig, PooledConfig):
     """The configuration of a search that trains the best of a pool by one training-free metric."""
@@ -429,6 +433,12 @@ class SeveralMetricsOptions(PlainOptions):
         if len(set(proxies)) != len(proxies):
             raise InvalidInput(f"expected distinct metrics, got {', '.join(proxies)}")
         return proxies
+
+    def with_metrics(self, names: Mapping[str, str]) -> Self:
+        """Returns the options with other names or references of the metrics. names: by the present name."""
+        signs = ("-" * name.startswith("-") for name in self.proxies)
+        bare = (name.removeprefix("-") for name in self.proxies)
+        return self.model_copy(update={"proxies": tuple(sign + names[n] for sign, n in zip(signs, bare, strict=True))})
 
 
 class RankSurrogateConfig(PlainConfig, PooledConfig):

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from archray.errors import DamagedFile
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.methods.plain.config import ZeroCostConfig
-from archray.platform.methods.plain.tables import SUGGESTIONS, Trials
+from archray.platform.methods.plain.tables import SUGGESTIONS, Trials, searcher_options
 from archray.platform.methods.recipe import Report
 from archray.platform.methods.report import list_trials, network_headline, network_sections
 from archray.platform.methods.searchers import codes_of, signed
@@ -209,7 +209,7 @@ def metric_trust(run: Run[Any]) -> pd.DataFrame:
     pool by this metric, from 1. Of more than _FITTED trials the weights follow from _FITTED, evenly spaced by value.
     """
     table, trials = run.best.table("pool", POOL), Trials.of(run.best)
-    proxies = run.config.searcher_options.get("proxies")
+    proxies = searcher_options(run).get("proxies")
     proxies = proxies or [signed(column) for column in table.columns if column != "architecture"]
     names = [name for name in proxies if table[name.removeprefix("-")].nunique() > 1]
     space = get_space(run.space)

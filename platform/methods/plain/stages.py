@@ -33,7 +33,7 @@ from archray.platform.methods import searchers, stages
 from archray.platform.methods.config import PooledConfig
 from archray.platform.methods.method import MakeSearcher, SearchProblem
 from archray.platform.methods.plain.config import AshaConfig, PlainConfig
-from archray.platform.methods.plain.tables import Trials
+from archray.platform.methods.plain.tables import Trials, searcher_options
 from archray.platform.methods.recipe import Recipe
 from archray.platform.run.layout import FOUND, TRIALS
 from archray.plurals import count
@@ -137,7 +137,7 @@ def search_of_table(
     """
     config: PlainConfig = context.config
     problem = replace(problem_of(context), objective=OBJECTIVE, mode=table.mode)
-    searcher = make(problem, config.search.budget, context.seed("search"), config.searcher_options)
+    searcher = make(problem, config.search.budget, context.seed("search"), searcher_options(context.run))
     oracle = table.oracle()
     frame = drive(
         searcher,
@@ -232,7 +232,7 @@ def plain_recipe(
         problem = problem_of(context)
 
         def searcher() -> Any:
-            return make(problem, config.search.budget, context.seed("search"), config.searcher_options)
+            return make(problem, config.search.budget, context.seed("search"), searcher_options(context.run))
 
         budget = budget_of(config, context.run.space)
         if line := exhausted(budget, config.search.budget):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from archray.platform.methods.config import PooledConfig
 from archray.platform.quantities import Quantity, quantity_of
 from archray.platform.report.section import failures, numbers
 from archray.platform.run.layout import TRIALS
@@ -14,6 +15,15 @@ from archray.trainables.tabular import OBJECTIVE
 
 SUGGESTIONS = ("search", TRIALS)  # in the order of suggestion
 ACCURACY = "validation_accuracy"
+
+
+def searcher_options(run: Run[Any]) -> dict[str, Any]:
+    """Returns the options of the searcher. Directions of custom metrics are those of the run's copies."""
+    config = run.config
+    if isinstance(config, PooledConfig) and config.pool.table is None:
+        config = config.model_copy(update={"search": run.config.search.with_metrics(config.metrics_of(run))})
+    options: dict[str, Any] = config.searcher_options
+    return options
 
 
 @dataclass(frozen=True)
