@@ -22,7 +22,7 @@ from archray.platform.engine.run_costs import (
     with_costs,
     with_decisions,
 )
-from archray.platform.engine.settings import all_forms, candidates, fewer
+from archray.platform.engine.settings import all_forms, candidates, distinct, fewer
 from archray.platform.engine.stage import Context, Work, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.engine.tuning import TuneRun, TuneStage
@@ -227,7 +227,8 @@ def _random_trials(
     if context.config.baseline == 0:
         context.say("skipped: baseline is 0")
         return None
-    seed, space, total = context.seed("baseline"), joint_space(context), len(first) + context.config.baseline
+    seed, space = context.seed("baseline"), joint_space(context)
+    total = distinct(len(first) + context.config.baseline, get_space(space))
     points = [{"architecture": name} for name in first]
 
     def searcher() -> RandomSearch:

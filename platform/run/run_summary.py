@@ -16,7 +16,18 @@ from archray.errors import DamagedFile, RunFolderError
 from archray.files import Folder
 from archray.platform.run.documents import Done, Manifest, Moment, Result, Seconds
 from archray.platform.run.heartbeat import alive_until, no_sign_of_life
-from archray.platform.run.layout import DONE, FINDINGS, FOUND, MANIFEST, MEMBERS, MODEL, PARETO, REPEAT, SUMMARY, command
+from archray.platform.run.layout import (
+    DONE,
+    FINDINGS,
+    FOUND,
+    MANIFEST,
+    MEMBERS,
+    MODEL,
+    PARETO,
+    REPEAT,
+    SUMMARY,
+    command,
+)
 from archray.plurals import count
 
 if TYPE_CHECKING:

@@ -119,7 +119,12 @@ def test_a_kill_between_merge_and_deletion_repeats_no_row(tmp_path: Path) -> Non
 def test_a_metric_that_fails_is_named_with_its_first_reason() -> None:
     failures = [None, "zen: no norms", "zen, synflow: no norms; naswot: a: b", "RuntimeError: lost"]
     table = pd.DataFrame({"architecture": NAMES[:4], "failure": failures, "seconds": [1, 1, 1, math.nan]})
-    values = {"snip": [1, 1, 1], "zen": [1, math.nan, math.nan], "synflow": [1, 1, math.nan], "naswot": [1, 1, math.nan]}
+    values = {
+        "snip": [1, 1, 1],
+        "zen": [1, math.nan, math.nan],
+        "synflow": [1, 1, math.nan],
+        "naswot": [1, 1, math.nan],
+    }
     table = table.assign(**{name: [*column, math.nan] for name, column in values.items()})
     assert failed_metrics(table, list(values)) == [
         "the metric zen failed for 2 of 3 architectures: no norms",

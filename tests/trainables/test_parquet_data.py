@@ -104,7 +104,8 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
     ):
         check_data(settings.model_copy(update={"image_column": None}))
     with pytest.raises(
-        InvalidInput, match=r"picture of struct<.*>\. Convert it to integers or strings, or set data.label_column to one of label, coarse"
+        InvalidInput,
+        match=r"picture of struct<.*>\. Convert it to integers or strings, or set data.label_column to one of label, coarse",
     ):
         check_data(settings.model_copy(update={"label_column": "picture"}))
 
@@ -161,7 +162,10 @@ def test_the_label_column_is_found_by_name_then_by_type(tmp_path: Path, columns:
             r"expected a label for each image in the column label of train, got 1 null, the first one in row 0 of .*a\.parq",
         ),
         ({"label": ["cat"] * 30}, "expected two or more classes"),
-        ({"label": [0.5] * 30, "id": LABELS}, "got the column label of double. Convert it to integers or strings, or set data.label_column to one of id"),
+        (
+            {"label": [0.5] * 30, "id": LABELS},
+            "got the column label of double. Convert it to integers or strings, or set data.label_column to one of id",
+        ),
         ({"label": [0.5] * 30}, "got the column label of double. Convert it to integers or strings$"),
         ({"label": [[0]] * 30}, "got the column label of list<.*>. Convert it to integers or strings$"),
         ({"score": [0.5] * 30}, "with labels among image, score, got none. Add a column of integers or strings$"),

@@ -210,9 +210,7 @@ def _check_logits(logits: Any, shape: tuple[int, int], of: str) -> None:
     """Raises: InvalidArchitecture unless the logits are a tensor of this shape with finite values."""
     if not isinstance(logits, torch.Tensor) or logits.shape != shape:
         got = f"the shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise InvalidArchitecture(
-            f"expected logits of shape {shape} from {of}, got {got}; correct its forward method"
-        )
+        raise InvalidArchitecture(f"expected logits of shape {shape} from {of}, got {got}; correct its forward method")
     if wrong := int((~logits.isfinite()).sum()):
         raise InvalidArchitecture(
             f"expected finite logits from {of}, got NaN or infinity in {wrong} of {logits.numel()}; correct its "
