@@ -570,6 +570,10 @@ def test_weights_that_do_not_fit_raise_an_error(tmp_path):
     options["network"] = NetworkSettings(weights="missing.pt")
     with pytest.raises(InvalidInput, match=r"Expected a file of torch.save as network.weights, got missing\.pt"):
         build(ModelSpace(residual), ("conv", "1"), **options)
+    for content in (residual(**SHAPE), {"state_dict": residual(**SHAPE)}, [torch.zeros(3)]):
+        torch.save(content, tmp_path / "w.pt")
+        with pytest.raises(InvalidInput, match=r"a state dict as network\.weights, .*torch\.save\(model\.state_dict"):
+            inherit(residual(**SHAPE), f"{tmp_path}/w.pt")
     with pytest.raises(ValueError, match="expected init pytorch-default with weights"):
         NetworkSettings(weights="w.pt", init="he")
 

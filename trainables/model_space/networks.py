@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from archray.errors import InvalidInput
+from archray.errors import DamagedFile, InvalidInput
 from archray.trainables.checkpoint import read_weights
 from archray.trainables.model_space.choices import Choice, ChoiceModule, Width
 
@@ -235,13 +235,18 @@ def inherit(model: nn.Module, weights: str) -> tuple[int, int]:
         weights: Path or URI of a file of `torch.save`: a state dict, alone or under the key `state_dict` or `model`.
 
     Returns: The number of tensors that were copied, and the number of tensors of the model.
-    Raises: InvalidInput if the file does not exist or no tensor fits; DamagedFile.
+    Raises: InvalidInput if the file does not exist or is no state dict, or no tensor fits.
     """
     try:
         saved = read_weights(weights)
     except FileNotFoundError as error:
         raise InvalidInput(
             f"Expected a file of torch.save as network.weights, got {weights}. Check the path"
+        ) from error
+    except DamagedFile as error:
+        raise InvalidInput(
+            f"Expected a state dict as network.weights, got the file {weights} ({error.reason}). Save the state dict, "
+            "not the model: torch.save(model.state_dict(), path)"
         ) from error
     saved = next((saved[key] for key in ("state_dict", "model") if isinstance(saved.get(key), Mapping)), saved)
     missing, used = [], 0
