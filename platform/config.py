@@ -154,6 +154,8 @@ def read_config_file(place: str | Path) -> dict[str, Any]:
         raise InvalidInput(f"expected a configuration file, got the folder {place}. Pass the file in it")
     path = Path(place)
     if not path.is_file():
+        if path.exists():
+            raise InvalidInput(f"expected a configuration file, got {path}, which is a pipe or a device. Pass a file")
         raise InvalidInput(f"there is no configuration file {path}. Check the path passed to --config")
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
@@ -234,6 +236,10 @@ def _advice(path: str, paths: list[str]) -> str:
 
 
 def _explain(problem: Mapping[str, Any]) -> str:
+    if problem["type"] == "invalid_key":  # of YAML, which reads 1 and true as other types
+        level = ".".join(map(str, problem["loc"][:-1]))
+        place = f" of {level}" if level else ""
+        return f"expected the name of an option as each key{place}, got {_shortened(problem['input'])}. Correct the key"
     path = ".".join(map(str, problem["loc"]))
     if problem["type"] == "value_error" and ", got " in problem["msg"]:
         return f"{path}: {problem_words(problem['msg'])}"

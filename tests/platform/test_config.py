@@ -1,6 +1,7 @@
 """Presets, files and flags override each other in order, and an invalid key raises an error with a suggestion."""
 
 import json
+import os
 from contextlib import suppress
 
 import pytest
@@ -75,6 +76,23 @@ def test_bad_config_files_raise_an_error(tmp_path, name, text, message):
         read_config_file(tmp_path / name)
     with pytest.raises(InvalidInput, match="no configuration file"):
         read_config_file(tmp_path / "absent.toml")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(InvalidInput, match="which is a pipe or a device"):
+        read_config_file(tmp_path / "pipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1: 2", "the name of an option as each key, got 1. "),
+        ("true: 2", "the name of an option as each key, got True. "),
+        ("search: {null: 2}", "the name of an option as each key of search, got None. "),
+    ],
+)
+def test_keys_that_are_no_names_raise_an_error(tmp_path, text, message):
+    (tmp_path / "keys.yaml").write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        make_config("random", None, tmp_path / "keys.yaml", {})
 
 
 def test_nested_brackets_on_the_command_line_raise_an_error():

@@ -5,7 +5,6 @@ import runpy
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch

@@ -31,6 +31,22 @@ def test_settings_have_absolute_paths_and_valid_sizes(tmp_path, monkeypatch):
         DataSettings(validation_fraction=1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("digits", {"data_dir": "x"}, "expected no data.data_dir for digits, .* choose one of cifar10, cifar100, imag"),
+        ("folder:x", {"data_dir": "x"}, "expected no data.data_dir for folder:"),
+        ("docstrings", {"data_dir": "x"}, "expected no data.data_dir for docstrings"),
+        ("parquet:x", {"data_dir": "x"}, "expected no data.data_dir for parquet:"),
+        ("glyphs", {"label_column": "x"}, "expected no data.label_column for glyphs, .* hf:NAME, parquet:PATH"),
+        ("arrays:x", {"image_column": "x"}, "expected no data.image_column for arrays:"),
+    ],
+)
+def test_an_option_that_the_data_do_not_use_raises_an_error(name, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        check_data(DataSettings(name=name, **options))
+
+
 def test_an_unknown_name_lists_the_known_names():
     for function in (check_data, load_data):
         with pytest.raises(
@@ -229,7 +245,7 @@ def test_a_data_set_by_reference(tmp_path):
     ],
 )
 def test_missing_files_name_their_source(tmp_path, name, hint):
-    for data_dir in (None, str(tmp_path)):
+    for data_dir in (None,) if ":" in name else (None, str(tmp_path)):
         settings = DataSettings(name=name, data_dir=data_dir)
         for function in (check_data, load_data):
             with pytest.raises(DataNotFound) as caught:

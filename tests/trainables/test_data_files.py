@@ -308,10 +308,11 @@ def test_invalid_arrays_raise_an_error(tmp_path):
     path = tmp_path / "own.npz"
     for arguments, message in [
         ((x, y[:5]), "expected y_train .* as 10 non-negative integers"),
-        ((x, y - 1), "non-negative"),
-        ((x, y.astype(float)), "integers"),
+        ((x, y - 1), r"non-negative .* got int64 of \(10,\), such as -1, -1, -1\. Number the classes from 0"),
+        ((x, y + 0.5), r"integers .* got float64 of \(10,\), such as 0\.5, 1\.5, 0\.5\. "),
+        ((x, np.array(["cat", "dog"])[y]), r"integers .* such as 'cat', 'dog', 'cat'\. "),
         ((x, y * 2), r"label 0\.\.2 .* y_train .* missing: 1"),
-        ((x, y * 0), "two or more classes"),
+        ((x, y * 0), "two or more classes in y_train .*, got only 0"),
         ((x[0], y), "shape"),
         ((x.astype(str), y), "numbers of shape"),
         ((x, y, x), "both x_test and y_test or neither"),

@@ -215,9 +215,10 @@ def block(number):
         ),
         (
             lambda: Repeat(lambda number: None, (1, 3), name="d"),
-            r"Repeat 'd': .* returns a torch.nn.Module, got NoneType",
+            r"Repeat 'd': .* returns a torch.nn.Module, got a function that returns NoneType\. ",
         ),
         (lambda: Repeat([nn.ReLU()], (1, 3), name="d"), r"Repeat 'd': .* returns a torch.nn.Module, got list"),
+        (lambda: Repeat(nn.Conv2d(8, 8, 1), (1, 3), name="d"), r"Repeat 'd': Expected a function .*, got Conv2d\. "),
         *(
             (lambda k=k: Edges([nn.ReLU()] * 3, k=k, name="node"), rf"Edges 'node': .* got {re.escape(repr(k))}\.")
             for k in [3, 0, 1.5, "1", None]

@@ -23,6 +23,7 @@ from archray.trainables.data.settings import DataSettings
 logger = logging.getLogger(__name__)
 
 LINE_SECONDS = 10.0  # minimum time between two progress lines
+SHOWN = 3  # labels in a message
 PARTS = ("train", "validation", "test")
 NAMES = tuple(f"{axis}_{part}" for part in PARTS for axis in "xy")
 FORM = (
@@ -260,9 +261,11 @@ def _part(x: npt.NDArray[Any], y: npt.NDArray[Any], name: str, where: str) -> Pa
             f"got {x.dtype} of {x.shape}"
         )
     if y.shape != (len(x),) or y.dtype.kind not in "ui" or len(y) == 0 or y.min() < 0:
+        wrong = y[y < 0] if y.dtype.kind == "i" and y.shape == (len(x),) else y
+        shown = f", such as {', '.join(map(repr, wrong.ravel()[:SHOWN].tolist()))}" if wrong.size else ""
         raise InvalidInput(
             f"expected y_{name} of {where} as {count(len(x), 'non-negative integer')} (and at least one), "
-            f"got {y.dtype} of {y.shape}"
+            f"got {y.dtype} of {y.shape}{shown}. Number the classes from 0"
         )
     if x.dtype != np.uint8:
         x = x.astype(np.float32)

@@ -32,6 +32,7 @@ class DataSource:
         check: Function that raises an error if the points cannot be read; it reads no points. None: always readable.
         kind: "images" or "text".
         files: Function that returns the files by name, for a name that stands for files of several formats.
+        options: Those of OPTIONS that the data set reads.
     """
 
     description: str
@@ -39,12 +40,16 @@ class DataSource:
     check: Callable[[DataSettings], object] | None = None
     kind: str = "images"
     files: Callable[[DataSettings], dict[str, Path]] | None = None
+    options: tuple[str, ...] = ()
 
 
+COLUMNS = ("image_column", "label_column")
+OPTIONS = ("data_dir", *COLUMNS)  # of some data sets; an error for others
 CIFAR_FUNCTIONS: dict[str, Any] = {
     "read": sources.read_cifar,
     "check": sources.check_cifar,
     "files": sources.cifar_files,
+    "options": OPTIONS,
 }
 
 DATASETS: Registry[DataSource] = Registry("data set")
@@ -53,7 +58,10 @@ for _name, _source_of_name in {
     "cifar10": DataSource("60,000 images 32 x 32 in 10 classes; needs --data-dir", **CIFAR_FUNCTIONS),
     "cifar100": DataSource("60,000 images 32 x 32 in 100 classes; needs --data-dir", **CIFAR_FUNCTIONS),
     "imagenet16-120": DataSource(
-        "ImageNet's first 120 classes at 16 x 16; needs --data-dir", sources.read_imagenet16, sources.imagenet_folder
+        "ImageNet's first 120 classes at 16 x 16; needs --data-dir",
+        sources.read_imagenet16,
+        sources.imagenet_folder,
+        options=("data_dir",),
     ),
     "glyphs": DataSource(
         "letters in matplotlib's fonts, 32 x 32; 20 classes, or glyphs:10 to glyphs:50", glyphs.read, glyphs.check
@@ -72,9 +80,13 @@ for _name, _source_of_name in {
         "encoded images and labels in Parquet files, as on model hubs",
         parquet.read,
         parquet.check,
+        options=COLUMNS,
     ),
     "hf:NAME": DataSource(
-        "images of the Hugging Face Hub, or a folder, that the library datasets loads", hub.read, hub.check
+        "images of the Hugging Face Hub, or a folder, that the library datasets loads",
+        hub.read,
+        hub.check,
+        options=COLUMNS,
     ),
     "docstrings": DataSource(
         "texts: docstrings of five installed libraries, or of some: docstrings:numpy,torch",
@@ -83,7 +95,11 @@ for _name, _source_of_name in {
         "text",
     ),
     "imdb": DataSource(
-        "texts: 50,000 film reviews in 2 classes; needs --data-dir", sources.read_imdb, sources.imdb_folder, "text"
+        "texts: 50,000 film reviews in 2 classes; needs --data-dir",
+        sources.read_imdb,
+        sources.imdb_folder,
+        "text",
+        options=("data_dir",),
     ),
 }.items():
     DATASETS.register(_name, _source_of_name)
@@ -104,6 +120,13 @@ def check_data(settings: DataSettings) -> None:
         return
     if source.kind == "text" and (settings.image_size is not None or settings.flip is not None):
         raise InvalidInput(f"expected no image_size or flip for the texts of {settings.name}, got one. Leave them out")
+    for option in OPTIONS:
+        if (value := getattr(settings, option)) is not None and option not in source.options:
+            names = [name for name in DATASETS.names() if option in DATASETS.get(name).options]
+            raise InvalidInput(
+                f"expected no data.{option} for {settings.name}, which does not use it, got {value}. Leave it out, or "
+                f"choose one of {', '.join(names)}"
+            )
     if source.check is not None:
         source.check(settings)
 

@@ -327,12 +327,12 @@ class Repeat(ChoiceModule):
             )
         super().__init__(name, [str(depth) for depth in range(low, high + 1)])
         self.low, self.default = low, str(high)
-        blocks = [block(number) if callable(block) else block for number in range(high)]
+        expected = f"Repeat {name!r}: Expected a function of the block's number that returns a torch.nn.Module, got"
+        if isinstance(block, nn.Module) or not callable(block):
+            raise InvalidInput(f"{expected} {type(block).__name__}. Create each block in a function: lambda number: ...")
+        blocks = [block(number) for number in range(high)]
         if others := [other for other in blocks if not isinstance(other, nn.Module)]:
-            raise InvalidInput(
-                f"Repeat {name!r}: Expected a function of the block's number that returns a torch.nn.Module, got "
-                f"{type(others[0]).__name__}. Return the block"
-            )
+            raise InvalidInput(f"{expected} a function that returns {type(others[0]).__name__}. Return the block")
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor) -> Tensor:
