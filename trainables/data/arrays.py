@@ -122,7 +122,7 @@ def read_arrays(data: Arrays, say: Callable[[str], None]) -> tuple[Any, ...]:
     Raises: InvalidInput, with the number of the item, for an item that fails or is not an image and an integer label,
     or for images of different sizes.
     """
-    datasets = [data] if is_dataset(data) else list(data)
+    datasets = list(data) if isinstance(data, Sequence) else [data]
     if not is_dataset(datasets[0]):
         return tuple(datasets)
     parts = zip(datasets, ("training", "test"), strict=False)
