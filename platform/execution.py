@@ -8,15 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from archray.platform.engine.settings import TuneOptions
-from archray.platform.engine.stage import (
-    Context,
-    Stage,
-    check_stages,
-    connected,
-    recorded,
-    run_stages,
-    write_summary,
-)
+from archray.platform.engine.stage import Context, Stage, check_stages, connected, recorded, run_stages, write_summary
 from archray.platform.methods.recipe import all_stages, describe, recipe_of, write_report
 from archray.platform.quantities import QUANTITIES
 from archray.platform.run.heartbeat import is_locked_elsewhere, lock

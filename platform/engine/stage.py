@@ -280,7 +280,7 @@ class Stage(ABC, Generic[ReadsT]):
     def requires_ray(self, context: Context[ReadsT]) -> bool:
         return self.needs_ray
 
-    def check_state(self, context: Context[ReadsT]) -> None:  # noqa: B027  # most stages have no state
+    def check_state(self, context: Context[ReadsT]) -> None:
         """Checks the state from which an interrupted stage resumes, before Ray starts. Raises: DamagedFile."""
 
     @abstractmethod
@@ -476,9 +476,10 @@ def _delete_damaged(folder: Folder, say: Callable[[str], None]) -> None:
 
 def _without_resume(error: DamagedFile, run: Folder) -> DamagedFile:
     """Returns the error of a resume with an advice that helps, if it advises a resume."""
-    part = error.place.removeprefix(f"{run}/").partition("/")[0]
-    if error.advice != REWRITE or not error.place.startswith(f"{run}/{part}/"):
+    stage, *parts = error.place.removeprefix(f"{run}/").split("/")
+    if error.advice != REWRITE or not error.place.startswith(f"{run}/") or not parts:
         return error
-    return error.with_advice(
-        f"delete the folder {run}/{part} and repeat the command: archray then writes its files again"
-    )
+    lost, again = "/".join(parts), "computes its content"
+    if parts[0].startswith("tune-"):  # a Tune run continues only with all of its files
+        lost, again = parts[0], "runs its trials"
+    return error.with_advice(f"delete {run}/{stage}/{lost} and repeat the command: archray then {again} again")

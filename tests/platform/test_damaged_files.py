@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -223,7 +224,7 @@ def test_replaced_weights_raise_an_error_and_a_resume_restores_them(
     for command in commands(run, run, tmp_path):
         if command[0] in ("predict", "export"):
             run_command(command, "model/state_dict.pt")
-    with pytest.raises(DamagedFile, match="its checksum differs .*'archray resume"):
+    with pytest.raises(DamagedFile, match=r"its checksum differs .*'archray resume"):
         archray.load(run).model()
     assert not (tmp_path / "export").exists()
     archray.resume(run)
@@ -258,17 +259,31 @@ def test_a_resume_restores_a_search_without_the_state_of_its_end(
     assert suggested[0] == suggested[1]
 
 
-def test_a_truncated_checkpoint_of_an_ended_trial_has_an_advice_that_helps(
-    finished_run: Callable[[str], archray.RunResult], tmp_path: Path
+@pytest.mark.parametrize(
+    "file",
+    [
+        "final/tune-*/*/checkpoint_*/state.pt",
+        "pool/shards/part-00000.parquet",
+        pytest.param("search/concurrency.json", marks=pytest.mark.slow),
+        pytest.param("search/tune-*/snapshot.zip", marks=pytest.mark.slow),
+    ],
+)
+def test_the_advice_of_a_resume_helps(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path, file: str
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished_run("hnas").path, run)
-    (run / "final" / "done.json").unlink()
-    cut(next(run.glob("final/tune-*/*/checkpoint_*/state.pt")))
-    with pytest.raises(DamagedFile, match=rf"state\.pt.*, or delete the folder {run}/final and repeat the command"):
+    (run / file.partition("/")[0] / "done.json").unlink()
+    damaged = next(run.glob(file))
+    damaged.write_bytes(b"{}" if damaged.suffix == ".json" else damaged.read_bytes()[:9])
+    with pytest.raises(DamagedFile, match=damaged.name) as caught:
         archray.resume(run)
-    shutil.rmtree(run / "final")
+    advice = re.search(r"delete (the folder )?(?P<place>\S+) and repeat the command", str(caught.value))
+    assert advice is not None, caught.value
+    place = Path(advice["place"])
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
     archray.resume(run)
+    archray.report(run)
 
 
 @pytest.mark.slow
