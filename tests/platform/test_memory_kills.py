@@ -33,7 +33,6 @@ os.environ |= {
     "RAY_memory_monitor_refresh_ms": "100",
     "MOST_BYTES": str(2 * margin),
     "HUNGRY": f"{out}-hungry",
-    "DRIVER": str(os.getpid()),
 }
 
 class Hungry(tune.Callback):

@@ -479,7 +479,7 @@ def test_one_network_of_a_model_that_cannot_run_raises_an_error_before_a_run():
     def network(in_channels, num_classes):
         return model_of(nn.Conv2d(8, Width([4, 6, 8], name="w"), 1))(in_channels, num_classes)
 
-    with pytest.raises(InvalidArchitecture, match="'the network w=4 of .*' failed"):
+    with pytest.raises(InvalidArchitecture, match=r"'the network w=4 of .*' failed"):
         check_build(ModelSpace(network), NetworkSettings(), data, 0)
     check_build(ModelSpace(network, constraint=lambda chosen: chosen["w"] == "8"), NetworkSettings(), data, 0)
 

@@ -1,11 +1,13 @@
 """Networks that allocate memory until Ray kills their process, once for each time that a test creates the file HUNGRY.
 
-In the driver, whose process is named in DRIVER, they allocate nothing.
+In the driver they allocate nothing.
 """
 
 import os
 import time
 from pathlib import Path
+
+from archray_test_networks import in_actor, small_network
 
 from archray.trainables.spaces import Decision, Space
 
@@ -21,19 +23,11 @@ class HungrySpace(Space):
 
         class Hungry(nn.Module):
             def forward(self, x):
-                if os.environ["DRIVER"] != str(os.getpid()):
+                if in_actor():
                     eat(Path(os.environ["HUNGRY"]))
                 return x
 
-        width, kernel = int(architecture[0]), int(architecture[1])
-        return nn.Sequential(
-            nn.Conv2d(in_channels, width, kernel, padding=kernel // 2),
-            nn.ReLU(),
-            Hungry(),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(width, num_classes),
-        )
+        return small_network(architecture, Hungry(), in_channels=in_channels, num_classes=num_classes)
 
 
 def eat(file):

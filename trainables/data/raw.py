@@ -89,7 +89,9 @@ def number_of_classes(
                 f"expected labels from 0 to {max(num_classes, 2) - 1} in {place}, got {low} to {high}. {advice}"
             )
     if num_classes < 2:
-        raise InvalidInput(f"expected two or more classes in {first}, got only {values[0]}. Add images of another class")
+        raise InvalidInput(
+            f"expected two or more classes in {first}, got only {values[0]}. Add images of another class"
+        )
     return num_classes
 
 

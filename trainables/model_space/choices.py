@@ -329,7 +329,9 @@ class Repeat(ChoiceModule):
         self.low, self.default = low, str(high)
         expected = f"Repeat {name!r}: Expected a function of the block's number that returns a torch.nn.Module, got"
         if isinstance(block, nn.Module) or not callable(block):
-            raise InvalidInput(f"{expected} {type(block).__name__}. Create each block in a function: lambda number: ...")
+            raise InvalidInput(
+                f"{expected} {type(block).__name__}. Create each block in a function: lambda number: ..."
+            )
         blocks = [block(number) for number in range(high)]
         if others := [other for other in blocks if not isinstance(other, nn.Module)]:
             raise InvalidInput(f"{expected} a function that returns {type(others[0]).__name__}. Return the block")

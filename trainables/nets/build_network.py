@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -196,8 +197,8 @@ def check_network(
             _check_logits(logits, (2, num_classes), f"{name} for images of shape {tuple(images.shape)}")
         gradients: tuple[torch.Tensor | None, ...] = ()
         if logits.requires_grad:
-            backward, options = torch.autograd.grad, {"allow_unused": True, "raises": InvalidArchitecture}
-            gradients = call_reference(name, backward, logits.sum(), trainable, **options)
+            backward = partial(torch.autograd.grad, allow_unused=True)
+            gradients = call_reference(name, backward, logits.sum(), trainable, raises=InvalidArchitecture)
     if all(gradient is None for gradient in gradients):
         raise InvalidArchitecture(
             f"expected logits from {name} that depend on its parameters, got a gradient for none of "

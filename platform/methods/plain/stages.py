@@ -84,18 +84,20 @@ def or_look_up(stage: Stage[Any], look_up: LookUp, amount: Callable[[Any], str])
     return OrLookUp(name=stage.name, title=stage.title, stage=stage, look_up=look_up, amount=either)
 
 
-def budget_of(config: PlainConfig, space: str) -> int:
+def budget_of(config: Any, space: str) -> int:
     """Returns the number of training runs of a search: fewer than its budget if it trains a whole space or pool.
 
     Constraints are not considered.
 
     Args:
+        config: a `PlainConfig`.
         space: name of the space of the configuration, or of the run, which has copies of the user's files.
     """
+    budget: int = config.search.budget
     if not config.distinct:
-        return config.search.budget
+        return budget
     pool = config.pool if isinstance(config, PooledConfig) else None
-    return distinct(config.search.budget, with_decisions(get_space(space), config.training_decisions), pool)
+    return distinct(budget, with_decisions(get_space(space), config.training_decisions), pool)
 
 
 def looked_up(number: int) -> str:
