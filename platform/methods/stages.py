@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from ray import tune
 from ray.tune import Result
@@ -325,12 +326,11 @@ def _largest_of(context: Context[TrainedSearchConfig], names: Sequence[str]) -> 
 
 def _row_of_largest(sizes: pd.DataFrame) -> dict[str, Any] | None:
     """The content of LARGEST; None if no architecture has a size."""
-    parameters = pd.to_numeric(sizes["parameters"]).reset_index(drop=True)
-    if parameters.isna().all():
+    parameters = sizes["parameters"].to_numpy(dtype=float)
+    if np.isnan(parameters).all():
         return None
-    row = int(parameters.idxmax())
-    name = str(sizes["architecture"].iloc[row])
-    return {"architecture": name, "parameters": int(parameters[row]), "of": len(sizes)}
+    row = int(np.nanargmax(parameters))
+    return {"architecture": str(sizes["architecture"].iloc[row]), "parameters": int(parameters[row]), "of": len(sizes)}
 
 
 def _remove_choice(folder: Folder) -> None:
