@@ -318,8 +318,8 @@ def _largest(context: Context[TrainedSearchConfig]) -> dict[str, Any] | None:
 def _largest_of(context: Context[TrainedSearchConfig], names: Sequence[str]) -> dict[str, Any] | None:
     from archray.trainables.costs import NetworkCosts  # torch
 
-    network = context.config.network
-    costs = NetworkCosts(context.run.space, ("parameters",), network=network, **image_sizes(context))
+    images: dict[str, Any] = image_sizes(context)
+    costs = NetworkCosts(context.run.space, ("parameters",), network=context.config.network, **images)
     sizes = costs.frame([context.config.parts(name)[0] for name in names])
     return _row_of_largest(sizes.assign(architecture=names))
 
