@@ -138,5 +138,7 @@ def test_commands_parse(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: P
         # A dry run creates no folder (test_page_blocks.py runs it), and no object store is available here.
         if name != "search" or "--dry-run" in rest or any("://" in word for word in rest):
             continue
+        if "--weights" in rest:
+            Path(rest[rest.index("--weights") + 1]).touch()  # a program of the page writes it
         with pytest.raises((Reached, DataNotFound, InvalidPool, InvalidTable, MissingExtra)):
             typer.main.get_command(application(arguments)).main(arguments, standalone_mode=False)
