@@ -237,9 +237,8 @@ def _advice(path: str, paths: list[str]) -> str:
 
 def _explain(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "invalid_key":  # of YAML, which reads 1 and true as other types
-        level = ".".join(map(str, problem["loc"][:-1]))
-        place = f" of {level}" if level else ""
-        return f"expected the name of an option as each key{place}, got {_shortened(problem['input'])}. Correct the key"
+        path = ".".join(map(str, (*problem["loc"][:-1], problem["input"])))
+        return f"{path}: expected the name of an option as key, got {_shortened(problem['input'])}. Correct the key"
     path = ".".join(map(str, problem["loc"]))
     if problem["type"] == "value_error" and ", got " in problem["msg"]:
         return f"{path}: {problem_words(problem['msg'])}"

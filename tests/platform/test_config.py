@@ -84,9 +84,9 @@ def test_bad_config_files_raise_an_error(tmp_path, name, text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1: 2", "the name of an option as each key, got 1. "),
-        ("true: 2", "the name of an option as each key, got True. "),
-        ("search: {null: 2}", "the name of an option as each key of search, got None. "),
+        ("1: 2", r"1: expected the name of an option as key, got 1\. "),
+        ("true: 2", r"True: expected the name of an option as key, got True\. "),
+        ("search: {null: 2}", r"search\.None: expected the name of an option as key, got None\. "),
     ],
 )
 def test_keys_that_are_no_names_raise_an_error(tmp_path, text, message):

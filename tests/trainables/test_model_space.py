@@ -108,6 +108,12 @@ def test_a_constraint_of_the_user_bounds_the_space():
         impossible.sample(rng)
 
 
+def test_a_constraint_that_fails_raises_an_error():
+    for constraint in (lambda chosen: 1 / 0, lambda: True, lambda chosen: np.zeros(2)):
+        with pytest.raises(InvalidInput, match="'the constraint of .*' failed when archray called it"):
+            ModelSpace(nested, constraint=constraint).sample(np.random.default_rng(0))
+
+
 def test_a_standalone_network_has_neither_choices_nor_other_weights():
     network = build(OWN, "width=16|depth=2|block0=conv5|block1=skip|block2=conv3|block3=conv3", **OPTIONS)
     types = {type(module).__module__.partition(".")[0] for module in network.modules()}

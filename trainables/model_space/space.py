@@ -294,7 +294,9 @@ class ModelSpace(Space):
     def _is_allowed(self, architecture: Architecture) -> bool:
         if self.constraint is None:
             return True
-        return bool(call_reference(f"the constraint of {self.name}", self.constraint, self.chosen(architecture)))
+        constraint, chosen = self.constraint, self.chosen(architecture)
+        # A result such as an array may have no truth value.
+        return call_reference(f"the constraint of {self.name}", lambda: bool(constraint(chosen))) is True
 
     @property
     def notes(self) -> tuple[str, ...]:
