@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -303,6 +304,14 @@ def test_a_damaged_array_raises_an_error(tmp_path):
         read_data(DataSettings(name=name))
 
 
+def test_files_of_other_content_raise_an_error(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in ("x_train", "y_train.npy"):
+            archive.writestr(name, "text")
+    with pytest.raises(InvalidInput, match="expected arrays in .*, got other content as x_train"):
+        read_data(DataSettings(name=f"arrays:{tmp_path / 'a.npz'}"))
+
+
 def test_invalid_arrays_raise_an_error(tmp_path):
     x, y = images(10, 6, 6), np.arange(10) % 2
     path = tmp_path / "own.npz"
@@ -314,6 +323,7 @@ def test_invalid_arrays_raise_an_error(tmp_path):
         ((x, y * 2), r"label 0\.\.2 .* y_train .* missing: 1"),
         ((x, y * 0), "two or more classes in y_train .*, got only 0"),
         ((x[0], y), "shape"),
+        ((x[:, :0], y), r"shape \(n, H, W\), .* got uint8 of \(10, 0, 6, 3\)"),
         ((x.astype(str), y), "numbers of shape"),
         ((x, y, x), "both x_test and y_test or neither"),
         ((x, y, images(4, 5, 5), y[:4]), "same shape"),

@@ -236,6 +236,8 @@ def test_bad_files_are_named_before_a_run(tmp_path: Path) -> None:
         read_data(DataSettings(name=f"parquet:{tmp_path / 'set'}"))
     write(tmp_path / "set" / "test.parquet", extra=pa.array(LABELS))
     check(tmp_path / "set", "expected the columns of .*train.parquet in .*test.parquet")
+    pq.write_table(pa.table([[0], [0]], ["label", "label"]), tmp_path / "twice.parquet")
+    check(tmp_path / "twice.parquet", "expected distinct names of columns, got label more than once")
     pq.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "texts.parquet")
     check(tmp_path / "texts.parquet", "expected one column with encoded images among text, label, got none")
 

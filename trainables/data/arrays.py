@@ -221,6 +221,8 @@ def read(settings: DataSettings) -> RawData:
             ignored = sorted(set(archive.files) - set(NAMES))
     except (ValueError, zipfile.BadZipFile) as error:  # BadZipFile: a damaged array in an undamaged archive
         raise InvalidInput(f"archray cannot read {settings.path} ({error}). Give plain arrays: {FORM}") from error
+    if others := sorted(name for name, content in stored.items() if not isinstance(content, np.ndarray)):
+        raise InvalidInput(f"expected arrays in {settings.path}, got other content as {others[0]}. Give {FORM}")
     if ignored:
         logger.warning("%s: archray ignores the arrays %s", settings.path, ", ".join(ignored))
     return _raw(stored, str(settings.path))
@@ -255,7 +257,7 @@ def _part(x: npt.NDArray[Any], y: npt.NDArray[Any], name: str, where: str) -> Pa
         x = x[:, None]
     elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
         x = x.transpose(0, 3, 1, 2)
-    if x.ndim != 4 or x.dtype.kind not in "uif":
+    if x.ndim != 4 or x.dtype.kind not in "uif" or 0 in x.shape[1:]:
         raise InvalidInput(
             f"expected x_{name} of {where} as numbers of shape (n, H, W), (n, C, H, W) or (n, H, W, C), "
             f"got {x.dtype} of {x.shape}"

@@ -146,6 +146,8 @@ def layout_from(parts: Mapping[str, Rows], schema: pa.Schema, settings: DataSett
     """Finds the columns of rows with a schema. Raises: InvalidInput unless one fits, or is named by the settings."""
     import pyarrow as pa
 
+    if repeated := [name for name in schema.names if schema.names.count(name) > 1]:
+        raise InvalidInput(f"expected distinct names of columns, got {repeated[0]} more than once. Rename one of them")
     image = _column("image_column", settings.image_column, schema, _is_image, _is_image, IMAGES)
     names = {field.name.lower(): field.name for field in schema}
     named = settings.label_column or next((names[name] for name in LABEL_NAMES if name in names), None)
