@@ -323,7 +323,7 @@ def test_invalid_arrays_raise_an_error(tmp_path):
         ((x, y * 2), r"label 0\.\.2 .* y_train .* missing: 1"),
         ((x, y * 0), "two or more classes in y_train .*, got only 0"),
         ((x[0], y), "shape"),
-        ((x[:, :0], y), r"shape \(n, H, W\), .* got uint8 of \(10, 0, 6, 3\)"),
+        ((x[:, :0], y), r"shape \(n, H, W\), .* got uint8 of \(10, .*0, 6"),
         ((x.astype(str), y), "numbers of shape"),
         ((x, y, x), "both x_test and y_test or neither"),
         ((x, y, images(4, 5, 5), y[:4]), "same shape"),
