@@ -234,6 +234,41 @@ def test_a_data_set_by_reference(tmp_path):
         load_data(DataSettings(name=f"{file}:wrong"))
 
 
+PARTS = """
+import torch
+from archray.trainables.data import Dataset, Split
+
+def data(settings):
+    images, labels, classes = torch.rand(8, 1, 4, 4), torch.arange(8) % 2, 2
+    good = Split(images, labels)
+    {change}
+    return Dataset("own", Split(images, labels), good, good, classes, 1, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("labels = labels + 1", "labels from 0 to 1 in train of .*, got 1 to 2"),
+        ("labels = labels - 1", "labels from 0 to 1 in train of .*, got -1 to 0"),
+        ("labels = labels.float()", r"labels \(n,\) int64 in train of .*, got \(8,\) float32"),
+        ("labels = labels.tolist()", "labels as a tensor in train of .*, got list"),
+        ("labels = labels[:5]", r"images \(5, 1, 4, 4\) float32 in train of .*, got \(8, 1, 4, 4\) float32"),
+        ("images = images.numpy()", "images as a tensor in train of .*, got ndarray"),
+        ("images = images.double()", r"float32 in train of .*, got \(8, 1, 4, 4\) float64"),
+        ("images = images[:, 0]", r"got \(8, 4, 4\) float32"),
+        ("images = images / 0", "finite images in train of .*, got NaN or infinity"),
+        ("images, labels = images[:0], labels[:0]", "one or more images in train of .*, got none"),
+        ("classes = '2'", "2 or more classes in num_classes of .*, got '2'"),
+        ("good = Split(images, labels + 2)", "labels from 0 to 1 in validation of .*, got 2 to 3"),
+    ],
+)
+def test_an_unusable_data_set_by_reference_raises_an_error(tmp_path, change, message):
+    (tmp_path / "own_data.py").write_text(PARTS.format(change=change))
+    with pytest.raises(InvalidInput, match=message):
+        load_data(DataSettings(name=f"{tmp_path}/own_data.py:data"))
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

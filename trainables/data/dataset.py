@@ -267,6 +267,39 @@ class Dataset:
         return digest.hexdigest()
 
 
+def check_dataset(dataset: Dataset, name: str) -> None:
+    """Checks the data set that a user's function returned.
+
+    Raises: InvalidInput for labels that are not 0..K-1, or images of another shape or type, or that are not finite.
+    """
+    classes, size = dataset.num_classes, dataset.image_size
+
+    def check(met: bool, part: str, expected: str, got: object) -> None:
+        if not met:
+            raise InvalidInput(f"expected {expected} in {part} of {name!r}, got {got}. Correct the function")
+
+    check(isinstance(classes, int) and classes > 1, "num_classes", "a number of 2 or more classes", repr(classes))
+    for part, split in {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}.items():
+        labels = split.labels
+        check(isinstance(labels, Tensor), part, "labels as a tensor", type(labels).__name__)
+        check(labels.ndim == 1 and labels.dtype == torch.int64, part, "labels (n,) int64", _form_of(labels))
+        check(len(labels) > 0 or part != "train", part, "one or more images", "none")
+        if len(labels):
+            low, high = int(labels.min()), int(labels.max())
+            check(0 <= low and high < classes, part, f"labels from 0 to {classes - 1}", f"{low} to {high}")
+        if type(split) is not Split:  # other classes convert or read their images
+            continue
+        images, shape = split.images, (len(labels), dataset.in_channels, size, size)
+        check(isinstance(images, Tensor), part, "images as a tensor", type(images).__name__)
+        fits = images.shape == shape and images.dtype == torch.float32
+        check(fits, part, f"images {shape} float32", _form_of(images))
+        check(bool(images.isfinite().all()), part, "finite images", "NaN or infinity")
+
+
+def _form_of(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
 def make_dataset(raw: RawData, settings: DataSettings) -> Dataset:
     """Splits, limits, scales to 0..1 (8-bit images), resizes and normalizes, in this order; on the CPU.
 

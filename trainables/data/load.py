@@ -227,7 +227,7 @@ _on_gpu = lru_cache(maxsize=1)(read_data)  # the processes of several trials sha
 
 
 def _user_dataset(settings: DataSettings, device: str | torch.device) -> Dataset | TextDataset:
-    from archray.trainables.data.dataset import Dataset
+    from archray.trainables.data.dataset import Dataset, check_dataset
 
     dataset = call_reference(settings.name, _user_function(settings), settings)
     if isinstance(dataset, TextDataset):
@@ -237,6 +237,7 @@ def _user_dataset(settings: DataSettings, device: str | torch.device) -> Dataset
             f"expected {settings.name!r} to return an archray.trainables.data.Dataset (or TextDataset), "
             f"got {type(dataset).__name__}"
         )
+    check_dataset(dataset, settings.name)
     return dataset.to(device)
 
 
