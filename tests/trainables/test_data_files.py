@@ -308,7 +308,7 @@ def test_files_of_other_content_raise_an_error(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         for name in ("x_train", "y_train.npy"):
             archive.writestr(name, "text")
-    with pytest.raises(InvalidInput, match="expected arrays in .*, got other content as x_train"):
+    with pytest.raises(InvalidInput, match=r"expected arrays in .*, got other content as x_train"):
         read_data(DataSettings(name=f"arrays:{tmp_path / 'a.npz'}"))
 
 

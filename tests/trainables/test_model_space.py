@@ -110,7 +110,7 @@ def test_a_constraint_of_the_user_bounds_the_space():
 
 def test_a_constraint_that_fails_raises_an_error():
     for constraint in (lambda chosen: 1 / 0, lambda: True, lambda chosen: np.zeros(2)):
-        with pytest.raises(InvalidInput, match="'the constraint of .*' failed when archray called it"):
+        with pytest.raises(InvalidInput, match=r"'the constraint of .*' failed when archray called it"):
             ModelSpace(nested, constraint=constraint).sample(np.random.default_rng(0))
 
 

@@ -286,7 +286,7 @@ def check_dataset(dataset: Dataset, name: str) -> None:
         check(len(labels) > 0 or part != "train", part, "one or more images", "none")
         if len(labels):
             low, high = int(labels.min()), int(labels.max())
-            check(0 <= low and high < classes, part, f"labels from 0 to {classes - 1}", f"{low} to {high}")
+            check(0 <= low <= high < classes, part, f"labels from 0 to {classes - 1}", f"{low} to {high}")
         if type(split) is not Split:  # other classes convert or read their images
             continue
         images, shape = split.images, (len(labels), dataset.in_channels, size, size)
