@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_plain_report import plain_run
-from archray_test_report import cells, rendered, words
+from archray_test_plain_report import plain_content, plain_run
+from archray_test_report import cells, rendered, words, write_run
 from archray_test_runs import method_parameters
 
 from archray.errors import InvalidInput
@@ -160,3 +160,12 @@ def test_a_population_as_large_as_the_budget_raises_an_error() -> None:
 def test_rungs_above_the_number_of_epochs_raise_an_error() -> None:
     with pytest.raises(InvalidInput, match="below the 2 epochs of a full training run"):
         check_config(make_config("asha", "smoke", None, {"grace_period": 2}))
+
+
+def test_a_metric_that_fails_is_among_the_failures(tmp_path: Path) -> None:
+    tables, documents = plain_content()
+    names = tables["search", "trials.parquet"]["architecture"]
+    reasons = ["naswot: no nn.ReLU", *[None] * (len(names) - 1)]
+    tables["pool", "pool.parquet"] = pd.DataFrame({"architecture": names, "synflow": 1.0, "failure": reasons})
+    text = words(rendered(write_run(tmp_path / "run", "zero-cost", tables=tables, documents=documents)))
+    assert f"scoring the pool naswot: no nn.ReLU 1 {len(names)}" in text and "1 in scoring the pool" in text

@@ -49,6 +49,7 @@ def names_of(run: Run[Any]) -> section.ShortNames:
 
 
 _TABLES: Tables = {
+    "scoring the pool": ("pool", POOL),
     "search": SUGGESTIONS,
     "final training": ("final", TRIALS),
     "other members of the front": ("members", TRIALS),
