@@ -80,6 +80,11 @@ def reference_of(value: Any, kind: str, code: Any = None) -> str:
     return reference
 
 
+def shown(reference: str) -> str:
+    """Returns a reference for readers: the name of an object of a Python session, and any other reference unchanged."""
+    return reference.rpartition(":")[2] if reference.startswith(f"{PLACE}:") else reference
+
+
 def is_object(value: Any) -> bool:
     """Returns whether an option is a function, a class or an entry of a registry, instead of its name."""
     return callable(value) or callable(getattr(value, "function", None))

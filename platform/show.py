@@ -9,6 +9,7 @@ from rich.console import Console
 
 from archray.errors import DamagedFile, RunFolderError, printable
 from archray.files import Folder
+from archray.objects import shown
 from archray.platform.quantities import (
     DECIDING,
     HEADLINE,
@@ -187,8 +188,8 @@ def _next(summary: RunSummary) -> tuple[str, str]:
 
 def run_words(summary: RunSummary) -> str:
     """Returns `random on nasbench201, digits, seed 0`, with the limit of the data if there is one."""
-    data = data_words(summary.data, summary.data_limit)
-    return f"{summary.method} on {summary.space}, {data}, seed {summary.seed}"
+    data = data_words(shown(summary.data), summary.data_limit)
+    return f"{summary.method} on {shown(summary.space)}, {data}, seed {summary.seed}"
 
 
 def state_words(summary: RunSummary) -> str:
@@ -262,8 +263,8 @@ def run_lines(summaries: Sequence[RunSummary], folder: str) -> Iterator[str]:
         {
             "run": summary.path.rpartition("/")[2],
             "method": summary.method,
-            "space": summary.space,
-            "data": data_words(summary.data, summary.data_limit),
+            "space": shown(summary.space),
+            "data": data_words(shown(summary.data), summary.data_limit),
             "state": summary.state if summary.stage is None else f"{summary.state}, {summary.stage.name}",
             **_headline(summary),
             "repeats": len(summary.repeats) or None,

@@ -330,7 +330,7 @@ def _row_of_largest(sizes: pd.DataFrame) -> dict[str, Any] | None:
     if np.isnan(parameters).all():
         return None
     row = int(np.nanargmax(parameters))
-    return {"architecture": str(sizes["architecture"].iloc[row]), "parameters": int(parameters[row]), "of": len(sizes)}
+    return {"architecture": str(sizes["architecture"].iloc[row]), "of": len(sizes)}
 
 
 def _remove_choice(folder: Folder) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from archray.objects import shown
 from archray.platform.quantities import data_words, duration, quantity_of
 from archray.platform.report.figures import NothingToDraw
 from archray.platform.report.section import Section, ShortNames, breakable, escape, flowing, numbers
@@ -113,6 +114,7 @@ def _data(run: Run[Any]) -> str:
 
 def without_folder(name: str) -> str:
     """Shortens the name of a data set or a space: `images` for `folder:/home/me/images`, `mine.py:load` for a file."""
+    name = shown(name)
     kind, _, place = name.partition(":")
     if place and f"{kind}:" in (*PATH_PREFIXES, TABLE):
         return place.rstrip("/").rpartition("/")[2]

@@ -154,7 +154,7 @@ def comparison_section(run: Run[Any]) -> Section | None:
     best, noun = run.best, "other architecture" if whole_space(run.best) else "random architecture"
     result = None if is_found(best) else quantity_of("final_accuracy").show((best.result or {}).get("final_accuracy"))
     found, others = tested(best.table("final", TRIALS)), other_runs(best)
-    random, of_largest = tested(others), tested(largest_runs(best))
+    random = tested(others)
     best_random = measured_networks(best).get("best_random_test_accuracy")
     caption = _text(
         "comparison",
@@ -165,7 +165,7 @@ def comparison_section(run: Run[Any]) -> Section | None:
         place=_place(found.mean() - random, noun) if found.size and random.size else "",
         best=best_random and TEST.show(best_random.mean),
         gap=best_random and points_between(found.mean() - best_random.mean) if found.size else "",
-        largest=_largest_words(best, found, of_largest),
+        largest=_largest_words(best, found),
         training_runs=training_runs_of(best, SEARCH_STAGES),
         size=network_size(best.table("final", TRIALS)),
         random_size=network_size(others),
@@ -178,16 +178,16 @@ def comparison_section(run: Run[Any]) -> Section | None:
     return figure_section("comparison", title, test_accuracies(run), description=description, caption=caption)
 
 
-def _largest_words(run: Run[Any], found: np.ndarray, of_largest: np.ndarray) -> str:
+def _largest_words(run: Run[Any], found: np.ndarray) -> str:
     """Compares the found architecture with the largest; empty without a comparison."""
-    document = run.document("baseline", LARGEST)
-    if document is None or not of_largest.size or not found.size:
+    document, trials = run.document("baseline", LARGEST), largest_runs(run)
+    if document is None or not tested(trials).size or not found.size:
         return ""
     largest = f"the largest of {count(document['of'], 'architecture')}"
-    size = quantity_of("parameters").show(document["parameters"])
+    size = quantity_of("parameters").show(numbers(trials, "parameters").mean())
     if document["architecture"] == run.architecture:
         return f"The found architecture is {largest} ({size} parameters)."
-    gap = points_between(found.mean() - of_largest.mean())
+    gap = points_between(found.mean() - tested(trials).mean())
     return f"Square: {largest}, {size} parameters; the found architecture is {gap} it."
 
 

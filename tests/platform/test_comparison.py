@@ -110,8 +110,8 @@ def test_the_largest_network_is_compared_apart_from_random_ones(tmp_path: Path, 
     trials = tables["baseline", "trials.parquet"]  # test accuracies 0.7, 0.8, 0.9
     name = found if is_found else trials["architecture"][0]
     trials.loc[0, "architecture"] = name
-    tables["baseline", "trials.parquet"] = trials.assign(time_total_s=[4.0, 3.0, 1.0])
-    documents["baseline", "largest.json"] = {"architecture": name, "parameters": 950, "of": 50}
+    tables["baseline", "trials.parquet"] = trials.assign(time_total_s=[4.0, 3.0, 1.0], parameters=950.0)
+    documents["baseline", "largest.json"] = {"architecture": name, "of": 50}
     run = write_run(tmp_path / "run", "evolution", tables=tables, documents=documents)
     measures = describe(run)["result"]
     expected = {"largest_test_accuracy": 0.7, "random_test_accuracy": 0.85, "random_test_accuracy_n": 2}
@@ -223,7 +223,7 @@ def test_the_largest_network_is_trained_for_comparison(tmp_path: Path) -> None:
     largest = json.loads((out / "baseline" / "largest.json").read_text())
     assert largest["architecture"] == "width=8|block=conv3" and largest["of"] == 4
     compared = result.trials[result.trials["stage"] == "baseline"].set_index("architecture")
-    assert len(compared) == 2 and compared["parameters"]["width=8|block=conv3"] == largest["parameters"]
+    assert len(compared) == 2 and compared["parameters"].idxmax() == largest["architecture"]
     measures = result.summary.result
     assert measures["largest_test_accuracy"] == compared["test_accuracy"]["width=8|block=conv3"]
     assert measures["random_test_accuracy_n"] == 1 and measures["trainings"] == 5

@@ -216,6 +216,7 @@ def test_the_page_names_the_data_without_the_folders_of_the_user(tmp_path: Path)
         ("table:s3://bucket/costs.parquet", "costs.parquet"),
         ("/home/me/mine.py:load", "mine.py:load"),
         ("package.module:load", "package.module:load"),
+        ("object:space:network", "network"),
     ],
 )
 def test_a_name_is_shown_without_its_folder(name: str, shown: str) -> None:
