@@ -50,7 +50,8 @@ COMMON: dict[str, Any] = {
 }
 OF_SEARCH: dict[str, Any] = {
     "out": Annotated[
-        str | None, typer.Option(help="New folder of the run: a path or s3://... Default: archray-runs/METHOD-DATE-TIME.")
+        str | None,
+        typer.Option(help="New folder of the run: a path or s3://... Default: archray-runs/METHOD-DATE-TIME."),
     ],
     "time_budget_s": Annotated[
         float | None, typer.Option(help="Time limit of the search stage in seconds. Default: no limit.")

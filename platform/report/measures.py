@@ -94,7 +94,8 @@ def times(run: Run[Any]) -> Measured:
     trained = {key: numbers(trials, "time_total_s").sum() for key, trials in parts.items()}
     whole = sum(trained.values())
     spent = {key: compared * part / whole for key, part in trained.items() if part}
-    spent["test_accuracy"] = sum(seconds.values()) if "final" in seconds else math.nan
+    found = "test_accuracy" if is_found(run) else "found_test_accuracy"
+    spent[found] = sum(seconds.values()) if "final" in seconds else math.nan
     spreads = {key: Spread.of([value], "") for key, value in spent.items()}
     return {key: spread for key, spread in spreads.items() if spread}
 

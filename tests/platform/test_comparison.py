@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,9 @@ def test_the_report_and_show_name_the_origin_and_the_accuracy_of_the_search(
     assert "The result reaches 90.00 % test accuracy. The found architecture reaches 75.00 % test accuracy" in text
     assert ("random" in text) == (origin == "random")
     assert "A1, result" in text and "A2, found" in text
+    assert re.search(
+        r"90.00 % test accuracy, 1 training run 75.00 % test accuracy \(found\), 1 final training run time ", text
+    )
     place = write_summaries(run)
     capsys.readouterr()
     archray.show(place)
