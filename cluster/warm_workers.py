@@ -48,7 +48,7 @@ def warm_python(modules: Sequence[str] = MODULES) -> Iterator[str]:
         # torch reads the number of threads at import; Ray sets it to the CPUs of a worker, usually one.
         environment = {"OMP_NUM_THREADS": "1", **os.environ}
         command = [sys.executable, __file__, "serve", place, *modules]
-        # It ends when its standard input is closed. Like Ray's workers, it survives Ctrl-C.
+        # It also ends when its standard input is closed by a kill. Like Ray's workers, it survives Ctrl-C.
         server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         with server:
             python = f"{sys.executable} -I -S {__file__} {place} {sys.executable}"
@@ -57,6 +57,7 @@ def warm_python(modules: Sequence[str] = MODULES) -> Iterator[str]:
                 yield python
             finally:
                 _OUTER.reset(token)
+                server.kill()  # after an error before Ray starts, it may still import for seconds
 
 
 def ask(place: str, python: str, arguments: list[str]) -> None:
