@@ -48,19 +48,19 @@ def largest_of(run: Run[Any]) -> str | None:
 
 def other_runs(run: Run[Any]) -> pd.DataFrame:
     """Returns the training runs of random architectures, or those of all other architectures of a small space."""
-    trials, name = run.table("baseline", TRIALS), largest_of(run)
-    if trials.empty or name is None or whole_space(run):
-        return trials
-    return trials[trials["architecture"] != name].reset_index(drop=True)
+    trials = run.table("baseline", TRIALS)
+    return trials if whole_space(run) else trials.drop(_rows_of(trials, largest_of(run)).index).reset_index(drop=True)
 
 
 def largest_runs(run: Run[Any]) -> pd.DataFrame:
-    """Returns the training runs of the largest architecture; in a small space the search may have found it."""
+    """Returns the training runs of the largest architecture, with the final training runs if the search found it."""
     name = largest_of(run)
-    if name is None:
-        return pd.DataFrame()
-    trials = run.table("final" if whole_space(run) and name == run.architecture else "baseline", TRIALS)
-    return trials if trials.empty else trials[trials["architecture"] == name]
+    final = [run.table("final", TRIALS)] if name is not None and name == run.architecture else []
+    return pd.concat([*final, _rows_of(run.table("baseline", TRIALS), name)], ignore_index=True)
+
+
+def _rows_of(trials: pd.DataFrame, architecture: str | None) -> pd.DataFrame:
+    return trials[trials["architecture"] == architecture] if "architecture" in trials else trials[:0]
 
 
 def measured_networks(run: Run[Any]) -> Measured:
@@ -90,7 +90,7 @@ def times(run: Run[Any]) -> Measured:
     compared = seconds.pop("baseline", math.nan)
     parts = {"others_test_accuracy" if whole_space(run) else "random_test_accuracy": other_runs(run)}
     if not whole_space(run):
-        parts["largest_test_accuracy"] = largest_runs(run)
+        parts["largest_test_accuracy"] = _rows_of(run.table("baseline", TRIALS), largest_of(run))
     trained = {key: numbers(trials, "time_total_s").sum() for key, trials in parts.items()}
     whole = sum(trained.values())
     spent = {key: compared * part / whole for key, part in trained.items() if part}

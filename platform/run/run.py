@@ -261,8 +261,9 @@ class Run(Generic[ConfigT]):
         """The result of the run, which is `found` or a network for comparison; None before the end of the search.
 
         The stages `final` and `baseline` train networks in the same way. The network with the best validation accuracy
-        is the result, the network that the search found among equals. A stage that trains networks only for comparison
-        writes no `architecture.json`.
+        is the result, the network that the search found among equals. It is the found architecture, too, if this is the
+        largest and its training for comparison is the best. A stage that trains networks only for comparison writes no
+        `architecture.json`.
 
         Returns: as `found`, with `final_accuracy` if there is a choice; for a network of the stage `baseline` its
         document with `found`, the architecture that the search found.
@@ -271,7 +272,7 @@ class Run(Generic[ConfigT]):
         if found is None or other is None or not model.exists(DESCRIPTION):
             return found
         own = as_float(model.read_json(DESCRIPTION, Result).get("final_accuracy"))
-        if as_float(other.get("value")) > own:
+        if as_float(other.get("value")) > own and other.get("architecture") != found["architecture"]:
             return {**_by_its_key(other), "found": found["architecture"]}
         return {**found, "final_accuracy": own}
 

@@ -116,21 +116,35 @@ def test_the_largest_network_is_compared_apart_from_random_ones(tmp_path: Path, 
     trials.loc[0, "architecture"] = name
     tables["baseline", "trials.parquet"] = trials.assign(time_total_s=[4.0, 3.0, 1.0], parameters=950.0)
     documents["baseline", "largest.json"] = {"architecture": name, "of": 50}
+    document = {
+        "architecture": name,
+        "value": 0.7 if is_found else 0.5,
+        "metric": "final_accuracy",
+        "origin": "largest",
+    }
+    documents["baseline", "architecture.json"] = document  # a better seed of the found architecture is no other result
     run = write_run(tmp_path / "run", "evolution", tables=tables, documents=documents)
+    assert run.result is not None and run.result["architecture"] == found and "found" not in run.result
     measures = describe(run)["result"]
-    expected = {"largest_test_accuracy": 0.7, "random_test_accuracy": 0.85, "random_test_accuracy_n": 2}
+    expected = {
+        "largest_test_accuracy": 0.725 if is_found else 0.7,
+        "random_test_accuracy": 0.85,
+        "random_test_accuracy_n": 2,
+    }
     assert {key: measures[key] for key in expected} == pytest.approx(expected)
     page = rendered(run)
     text = words(page)
     if is_found:
-        assert "It is the largest network" in text and "is the largest of 50 architectures (0.00095 M" in text
+        assert "It is the largest network" in text and "is the largest of 50 architectures (" in text
     else:
         assert "and 5.00 percentage points above the largest network" in text
         assert "Square: the largest of 50 architectures, 0.00095 M parameters" in text
     first_screen = text.partition("Started")[0]
     done = {stage: (run.document(stage, "done.json") or {})["seconds"] for stage in ("search", "final", "baseline")}
     half = duration(done["baseline"] / 2)
-    assert f"70.00 % test accuracy (largest), 1 training run time {half}" in first_screen
+    largest = "72.50 ± 3.54 % test accuracy (largest), mean and standard deviation of 2 training runs"
+    largest = largest if is_found else "70.00 % test accuracy (largest), 1 training run"
+    assert f"{largest} time {half}" in first_screen
     assert f"2 random architectures time {half}" in first_screen
     assert f"1 final training run time {duration(done['search'] + done['final'])}" in first_screen
     assert not [key for key in measures if "seconds" in key], "equal for a resumed run"
