@@ -374,7 +374,7 @@ def _ask_head(address: str, method: str, request: PrivateName, seconds: float) -
 
 
 def requires_token(address: str, seconds: float) -> bool:
-    """Returns whether the head at `address` rejects a request without a token."""
+    """Returns whether the head at `address` rejects a request without a token, or does not answer it."""
     import grpc  # only for a process that joins a cluster
 
     options = (("grpc.enable_http_proxy", 0),)

@@ -261,9 +261,9 @@ class Run(Generic[ConfigT]):
         """The result of the run, which is `found` or a network for comparison; None before the end of the search.
 
         The stages `final` and `baseline` train networks in the same way. The network with the best validation accuracy
-        is the result, the network that the search found among equals. It is the found architecture, too, if this is the
-        largest and its training for comparison is the best. A stage that trains networks only for comparison writes no
-        `architecture.json`.
+        is the result, the network that the search found among equals. If the found architecture is the largest, it
+        stays the result even if its training for comparison is the best. A stage that trains networks only for
+        comparison writes no `architecture.json`.
 
         Returns: as `found`, with `final_accuracy` if there is a choice; for a network of the stage `baseline` its
         document with `found`, the architecture that the search found.
