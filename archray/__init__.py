@@ -33,7 +33,7 @@ _PUBLIC |= {"load": "archray.platform.run_result", "RunResult": "archray.platfor
 _PUBLIC |= {"predict": "archray.platform.predict", "attack": "archray.platform.attack"}
 _PUBLIC |= {"compare": "archray.platform.compare", "proxies": "archray.platform.proxies"}
 _PUBLIC |= dict.fromkeys(("Choice", "Edges", "ModelSpace", "Repeat", "Width"), "archray.trainables.model_space")
-_PUBLIC |= {"DurableTuner": "archray.platform.durable"}
+_PUBLIC |= {"DurableTuner": "archray.platform.durable.tuner"}
 _PUBLIC |= {"bench": "archray.platform.bench.run", "bench_proxies": "archray.platform.bench.correlations"}
 
 __all__ = ["__version__", *_PUBLIC]

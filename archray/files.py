@@ -274,6 +274,13 @@ class Folder:
     def __str__(self) -> str:
         return self.uri
 
+    @property
+    def filesystem(self) -> Any:
+        """The pyarrow `FileSystem` on which `path` is valid."""
+        from pyarrow import fs
+
+        return self._disk.filesystem if isinstance(self._disk, ArrowFiles) else fs.LocalFileSystem()
+
     def local_path(self, name: str | None = None) -> Path | None:
         """Returns the folder, or a file in it, as a local path; None on an object store."""
         path = self._place(name)

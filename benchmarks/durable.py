@@ -37,7 +37,7 @@ import ray
 from ray import tune
 
 from archray.errors import ArchrayError
-from archray.platform.durable import DurableTuner
+from archray.platform.durable.tuner import DurableTuner
 from archray.searchers import RegularizedEvolution
 
 TRIALS, AT_A_TIME = 16, 2

@@ -1,6 +1,7 @@
 """Start or join Ray, with archray and the user's files importable in every worker."""
 
 import getpass
+import json
 import logging
 import os
 import secrets
@@ -9,7 +10,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,22 +21,19 @@ import ray
 from ray.job_config import JobConfig
 
 import archray
+from archray.cluster import plain_ray
 from archray.cluster.loopback import LOOPBACK, checked_loopback, loopback_only
 from archray.cluster.ray_compat import (
-    THIS_NODE,
     RejectedCall,
-    address_to_join,
-    has_token,
+    has_node_here,
     head_of_this_machine,
     head_version,
-    job_config,
-    living_nodes,
-    node_processes,
-    nodes_of_this_machine,
     read_settings_again,
     requires_token,
+    starts_ray,
+    warn_of_new_ray,
 )
-from archray.cluster.ray_watch import hidden_raylet_death, interruptible, received, watched, watched_start
+from archray.cluster.ray_watch import hidden_raylet_death, interruptible, own_raylet, received, watched, watched_start
 from archray.cluster.settings import LOCAL, ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
@@ -54,7 +52,16 @@ GET_TOKEN = (
     "the token"
 )
 DEFAULT_TOKEN_FILE = "~/.ray/auth_token"
+# Ray's answer may take minutes and does not name the reason.
+UNEXAMINED = (
+    "archray did not examine the head, since it uses no private names of Ray. Check that the address is that of the GCS "
+    "server (default port: 6379), that it runs the same version of Ray, and that this machine is a node of the cluster. "
+    "If the cluster requires a token, set RAY_AUTH_MODE=token before Python starts. " + GET_TOKEN
+)
 NEW_TOKEN = "export RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')"
+
+
+NO_RAY = "no Ray runs on this machine. Run archray on a node of the cluster."
 
 
 class Unreachable(Exception):
@@ -64,7 +71,8 @@ class Unreachable(Exception):
 def find_head(address: str) -> tuple[str, bool]:
     """Finds the head of a cluster; returns its address, and whether it listens only on 127.0.0.1.
 
-    The head must accept the token of this machine, run the same version of Ray, and have a node on this machine.
+    The head must accept the token of this machine, run the same version of Ray, and have a node on this machine. Without
+    Ray's private names only the connection is checked, and `auto` is returned unchanged.
 
     Args:
         address: `auto` or `host:port`.
@@ -73,9 +81,11 @@ def find_head(address: str) -> tuple[str, bool]:
     """
     if address == AUTO:
         try:
-            address = head_of_this_machine()
+            address = head_of_this_machine() or AUTO
         except ConnectionError as error:
-            raise Unreachable("no Ray runs on this machine. Run archray on a node of the cluster.") from error
+            raise Unreachable(NO_RAY) from error
+        if address == AUTO:
+            return AUTO, False
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise Unreachable("expected auto, local or ip:port")
@@ -114,12 +124,12 @@ def _check_head(address: str) -> None:
             version = head_version(address, ANSWER_SECONDS)
         except RejectedCall:
             raise Unreachable(f"the cluster rejects the token in {token_source()}. {GET_TOKEN}.") from error
-    if version != ray.__version__:
+    if version not in (ray.__version__, None):
         raise Unreachable(
             f"the cluster runs Ray {version}, this machine Ray {ray.__version__}. Install the same version."
         )
     deadline = time.monotonic() + ANSWER_SECONDS  # a new raylet may not be registered yet
-    while not nodes_of_this_machine() & living_nodes(address, ANSWER_SECONDS):
+    while has_node_here(address, ANSWER_SECONDS) is False:
         if time.monotonic() > deadline:
             raise Unreachable(
                 "this machine is not a node of the cluster, and a search must run on a node. Send the command to the "
@@ -135,24 +145,28 @@ def token_source() -> str:
     return f"{TOKEN_FILE}={os.environ[TOKEN_FILE]}" if os.environ.get(TOKEN_FILE) else DEFAULT_TOKEN_FILE
 
 
-def send_token() -> bool:
-    """Makes Ray send the token of this machine; returns whether there is a token.
+def send_token() -> str | None:
+    """Makes Ray send the token of this machine; returns it, or None without a token.
 
-    Raises: Unreachable if RAY_AUTH_MODE disables tokens, or if RAY_AUTH_TOKEN_PATH is not a file with a token.
+    Raises: Unreachable if RAY_AUTH_MODE disables tokens, or if the file of the token is unusable.
     """
     mode = os.environ.get(AUTH_MODE)
     if mode is not None and mode != "token":
         raise Unreachable(
             f"the cluster requires a token, but {AUTH_MODE}={mode} prevents Ray from sending one. Unset {AUTH_MODE}."
         )
-    try:
-        found = has_token()
-    except (ray.exceptions.AuthenticationError, RuntimeError) as error:
-        raise Unreachable(f"{token_source()} is not a file with a token. {GET_TOKEN}.") from error
-    if found and mode is None:
+    token, named = os.environ.get(TOKEN), os.environ.get(TOKEN_FILE)
+    file = Path(named or os.path.expanduser(DEFAULT_TOKEN_FILE))
+    if not token and (named or file.exists()):
+        try:
+            token = file.read_text()
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"{token_source()} is not a file with a token. {GET_TOKEN}.") from error
+    token = (token or "").strip() or None
+    if token and mode is None:
         os.environ[AUTH_MODE] = "token"
         read_settings_again()
-    return found
+    return token
 
 
 def secure_token(announce: Callable[[str], None], *, create: bool) -> None:
@@ -201,6 +215,7 @@ PACKAGES = ("platform", "searchers", "trainables", "cluster")
 IMPORT_SECONDS = 120.0  # limit for a worker that unpacks its environment and imports
 # Ray's message for a missing raylet, which ends if one of its agents does not start within 15 s (upstream 65983).
 LATE = "timed out during startup"
+JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the configuration of the Ray job in which this process runs
 # Without it, Ray rejects a driver in a job if both have modules.
 COMBINE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 USAGE_REPORTS = "RAY_USAGE_STATS_ENABLED"  # Ray's usage reports: off unless the user turned them on
@@ -259,6 +274,7 @@ def connect(
         ```
     """
     settings = settings or ClusterSettings()
+    warn_of_new_ray()
     by_module = {file_module_name(file): file for file in user_files}
     modules, user_files = ["archray.cluster", *by_module], list(by_module.values())
     if ray.is_initialized():
@@ -313,10 +329,10 @@ def start_or_join(announce: Callable[[str], None] = print) -> None:
     if ray.is_initialized():
         secure_token(announce, create=False)
     else:
-        secure_token(announce, create=address_to_join() is None)
+        secure_token(announce, create=starts_ray())
         ray.init()
-    node = THIS_NODE.find()
-    if node is not None and not node_processes(node):
+    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
+    if own_raylet() is None or os.environ.get("RAY_ADDRESS", "").endswith(f":{port}"):
         _announce_joined(announce)
 
 
@@ -324,7 +340,8 @@ def _announce_joined(announce: Callable[[str], None]) -> None:
     """Announces the address of the cluster that this process has joined, and warns if it requires no token."""
     address = ray.get_runtime_context().gcs_address
     announce(f"Joined the Ray cluster at {address}.")
-    if not requires_token(address, ANSWER_SECONDS):
+    required = requires_token(address, ANSWER_SECONDS)
+    if required is False or (required is None and os.environ.get(AUTH_MODE, "").lower() != "token"):  # no token sent
         announce(
             "Warning: this cluster requires no token, so everyone who reaches its ports can run code as its user. "
             f"Start it with {AUTH_MODE}=token, see 'Ports and tokens' in docs/cluster.md."
@@ -406,6 +423,12 @@ def check_modules(names: Sequence[str]) -> None:
         )
 
 
+def job_config() -> Mapping[str, Any] | None:
+    """Returns the configuration of the Ray job in which this process runs; None outside of a job."""
+    text = os.environ.get(JOB_VARIABLE)
+    return None if text is None else json.loads(text)
+
+
 def _init(
     address: str | None,
     settings: ClusterSettings,
@@ -424,7 +447,14 @@ def _init(
     if address is not None:
         head, loopback = find_head(address)
         with loopback_only() if loopback else nullcontext():
-            return ray.init(address=head, **options)
+            try:
+                return ray.init(address=head, **options)
+            except Exception as error:
+                if not plain_ray():
+                    raise
+                if head == AUTO and isinstance(error, ConnectionError) and "Could not find" in str(error):
+                    raise Unreachable(NO_RAY) from error
+                raise Unreachable(f"{error}. {UNEXAMINED}.") from error
     start = partial(
         ray.init,
         address=LOCAL,  # None would join the last cluster on this machine, which may be another run's

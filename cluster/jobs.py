@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 from archray.cluster import connect
 from archray.cluster.connect import ClusterError, Unreachable
-from archray.cluster.ray_compat import token_header
 from archray.errors import MissingExtra
 
 JobClient: TypeAlias = Any  # ray.job_submission.JobSubmissionClient, which needs ray[default]
@@ -47,12 +46,12 @@ def job_client(address: str) -> JobClient:
     """
     try:
         connect.secure_token(print, create=False)
-        _check_dashboard(address)
+        headers = _check_dashboard(address)
         from ray.job_submission import JobSubmissionClient
 
         for name in TALKATIVE:
             logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
-        return JobSubmissionClient(address)
+        return JobSubmissionClient(address, headers=headers)
     except Exception as error:  # Ray raises plain Exceptions
         if isinstance(error, ImportError) or "ray[default]" in str(error):
             message = f"Expected ray[default], which jobs need ({error}). Run pip install 'ray[default]'."
@@ -177,31 +176,38 @@ def _reason(error: Exception) -> str:
     return str(error).rstrip(".\n ")
 
 
-def _check_dashboard(address: str) -> None:
-    """Raises: Unreachable unless the dashboard of a Ray cluster answers at `address` and accepts the token."""
+def _check_dashboard(address: str) -> dict[str, str]:
+    """Returns the HTTP headers with the token that the dashboard of the Ray cluster at `address` accepts.
+
+    Raises: Unreachable unless a dashboard answers and accepts the token.
+    """
     if not address.startswith(("http://", "https://")):
         raise Unreachable(f"expected the URL of its dashboard, such as http://HOST:8265, got {address}")
     try:
-        _request(address, {})
+        return _request(address, {})
     except PermissionError as error:
-        if not connect.send_token():
+        if not (token := connect.send_token()):
             raise Unreachable(f"the cluster requires a token, but none was given. {connect.GET_TOKEN}.") from error
         try:
-            _request(address, token_header())
+            return _request(address, {"Authorization": f"Bearer {token}"})
         except PermissionError:
             raise Unreachable(
                 f"the cluster rejects the token in {connect.token_source()}. {connect.GET_TOKEN}."
             ) from error
 
 
-def _request(address: str, headers: Mapping[str, str]) -> None:
-    """Raises: PermissionError if the dashboard requires a token; Unreachable if no dashboard of Ray answers."""
-    request = urllib.request.Request(address.rstrip("/") + VERSION, headers=dict(headers))
+def _request(address: str, headers: dict[str, str]) -> dict[str, str]:
+    """Returns the headers of an accepted request.
+
+    Raises: PermissionError if the dashboard requires a token; Unreachable if no dashboard of Ray answers.
+    """
+    request = urllib.request.Request(address.rstrip("/") + VERSION, headers=headers)
     other = "the server at this address is not the dashboard of a Ray cluster, whose default port is 8265"
     try:
         with urllib.request.urlopen(request, timeout=connect.ANSWER_SECONDS) as answer:
             if "ray_version" not in json.load(answer):
                 raise Unreachable(other)
+        return headers
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             raise PermissionError(error.reason) from error

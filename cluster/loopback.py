@@ -9,11 +9,25 @@ from pathlib import Path
 
 import ray
 
-from archray.cluster.ray_compat import CLUSTER_SWITCH, CLUSTER_VARIABLE, process_wide, switched
-from archray.errors import IncompatibleRay, tested_versions
+from archray.cluster import CLUSTER_VARIABLE
+from archray.cluster.processes import family
+from archray.cluster.ray_compat import CLUSTER_SWITCH, process_wide, switched
+from archray.errors import ArchrayError
 
 LOOPBACK = "127.0.0.1"
+REMEDY = f"Set {CLUSTER_VARIABLE}=0 before Python starts, or join a running Ray with --address"
 LISTENS = "0A"  # the state of a socket in /proc/net/tcp
+
+
+class ReachableRay(ArchrayError):
+    """Other machines can reach a Ray that archray has started or would start."""
+
+
+def _reachable(got: str) -> ReachableRay:
+    return ReachableRay(
+        f"Expected Ray to listen only on {LOOPBACK}, got {got}. archray does not start a Ray that other machines can "
+        f"reach. {REMEDY}"
+    )
 
 
 @process_wide
@@ -24,22 +38,21 @@ def loopback_only() -> Iterator[None]:
     Ray (2.55 to 2.60) uses the address of the machine, and listens on all interfaces, unless its switch for macOS and
     Windows is set. Ray's processes inherit the switch, so a submitted job finds this Ray.
 
-    Raises: IncompatibleRay if Ray uses another address.
+    Raises: ReachableRay if Ray uses another address.
     """
-    variable = CLUSTER_VARIABLE.find()
-    inherited = os.environ.get(variable)
-    os.environ[variable] = "0"
+    inherited = os.environ.get(CLUSTER_VARIABLE)
+    os.environ[CLUSTER_VARIABLE] = "0"
     try:
         with switched(CLUSTER_SWITCH, False):
             address = LOOPBACK if ray.is_initialized() else ray.util.get_node_ip_address()
             if address != LOOPBACK:
-                CLUSTER_SWITCH.changed(f"the address {address}")
+                raise _reachable(f"the address {address}")
             yield
     finally:
         if inherited is None:
-            del os.environ[variable]
+            del os.environ[CLUSTER_VARIABLE]
         else:
-            os.environ[variable] = inherited
+            os.environ[CLUSTER_VARIABLE] = inherited
 
 
 @contextmanager
@@ -52,16 +65,14 @@ def checked_loopback(announce: Callable[[str], None]) -> Iterator[None]:
     Args:
         announce: called with a line for the user if the sockets cannot be read.
 
-    Raises: IncompatibleRay if other machines can reach Ray. The caller shuts Ray down.
+    Raises: ReachableRay if other machines can reach Ray. The caller shuts Ray down.
     """
     before = reachable_sockets()
     with loopback_only():
         yield
-    problem = "Expected Ray to listen only on 127.0.0.1, got"
-    advice = "archray does not start a Ray that other machines can reach"
     addresses = [node["NodeManagerAddress"] for node in ray.nodes()]
     if any(address != LOOPBACK for address in addresses):
-        raise IncompatibleRay(tested_versions(f"{problem} a node at {', '.join(addresses)}. {advice}"))
+        raise _reachable(f"a node at {', '.join(addresses)}")
     after = reachable_sockets()
     if before is None or after is None:
         announce("archray did not check the sockets of Ray, since this system has no /proc/net/tcp.")
@@ -69,7 +80,7 @@ def checked_loopback(announce: Callable[[str], None]) -> Iterator[None]:
     opened = {inode: place for inode, place in after.items() if inode not in before}
     listeners = sorted(_owners(opened)) if opened else []
     if listeners:
-        raise IncompatibleRay(tested_versions(f"{problem} {', '.join(listeners)}. {advice}"))
+        raise _reachable(", ".join(listeners))
 
 
 def reachable_sockets() -> dict[str, str] | None:
@@ -96,23 +107,10 @@ def reachable_sockets() -> dict[str, str] | None:
 
 def _owners(sockets: dict[str, str]) -> Iterator[str]:
     """Yields the `sockets` of this process and its descendants, with the name of the process."""
-    for process in _descendants():
+    for process in family():
         with suppress(OSError):  # the process has ended
-            name = (process / "comm").read_text().strip()
-            for file in (process / "fd").iterdir():
+            for file in (process.folder / "fd").iterdir():
                 with suppress(OSError):
                     inode = os.readlink(file).removeprefix("socket:[").removesuffix("]")
                     if inode in sockets:
-                        yield f"{name} at {sockets[inode]}"
-
-
-def _descendants() -> list[Path]:
-    children: dict[str, list[str]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            children.setdefault(parent, []).append(folder.name)
-    processes = [str(os.getpid())]
-    for process in processes:  # grows as it is read
-        processes += children.get(process, [])
-    return [Path("/proc", process) for process in processes]
+                        yield f"{process.name} at {sockets[inode]}"

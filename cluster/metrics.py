@@ -7,7 +7,7 @@ of trials, so the number of time series does not grow with the number of trials.
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -105,6 +105,7 @@ class RunMetrics(tune.Callback):
         labels: the labels of the metrics.
         metric, mode: metric and mode of the search, for the best score.
         searcher: the searcher whose `seconds` are counted; None: no searcher.
+        earlier: last results of the trials that ended before the interruption of a resumed run.
 
     Example:
         ```python
@@ -113,12 +114,20 @@ class RunMetrics(tune.Callback):
         ```
     """
 
-    def __init__(self, labels: RunLabels, metric: str, mode: str, searcher: Any = None) -> None:
-        self.labels, self.metric, self.mode, self.searcher = labels, metric, mode, searcher
+    def __init__(
+        self,
+        labels: RunLabels,
+        metric: str,
+        mode: str,
+        searcher: Any = None,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self.labels, self.metric, self.mode, self.searcher, self.earlier = labels, metric, mode, searcher, earlier
         self._made: dict[RunMetric, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": {}}  # Tune pickles callbacks, but metrics belong to a process
+        # Tune pickles callbacks, but metrics and a searcher belong to a process.
+        return {**self.__dict__, "_made": {}, "searcher": None, "earlier": ()}
 
     def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
         self._made = {metric: metric.make() for metric in METRICS}
@@ -126,12 +135,10 @@ class RunMetrics(tune.Callback):
         self._best = self._memory = math.nan
         self._searcher_seconds = 0.0 if self.searcher is None else self.searcher.seconds
         self._published = -math.inf
+        for result in self.earlier:
+            self._take_score(result)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._published == -math.inf:  # counts the earlier trials of a resumed run
-            for trial in trials:
-                if trial.status == "TERMINATED":
-                    self._take_score(trial.last_result or {})
         if time.monotonic() - self._published >= PUBLISH_SECONDS:
             self._publish(trials)
 
@@ -153,7 +160,7 @@ class RunMetrics(tune.Callback):
         if self._made:
             self._publish(trials)
 
-    def _take_score(self, result: dict[str, Any]) -> bool:
+    def _take_score(self, result: Mapping[str, Any]) -> bool:
         """Updates the best score; returns whether this result has a score."""
         value = result.get(self.metric)
         if not _is_finite(value):
@@ -164,7 +171,7 @@ class RunMetrics(tune.Callback):
 
     def _publish(self, trials: Sequence[Any]) -> None:
         self._published = time.monotonic()
-        states = Counter(trial.status for trial in trials)
+        states = Counter(trial.status for trial in trials) + Counter(TERMINATED=len(self.earlier))
         for state in STATES:
             self._made[TRIALS].set(states[state], self.labels.tags(state=state))
         if not math.isnan(self._best):

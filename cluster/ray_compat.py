@@ -1,11 +1,9 @@
 """All private names of Ray that archray uses, and temporary, thread-safe changes of Ray.
 
-A `PrivateName` has a purpose and is imported when it is used, so this module imports neither Ray, Ray Tune nor gRPC. If
-the name is missing, or if Ray no longer calls its replacement, the user gets an error or a warning with the tested
-versions of Ray. No private name has a public alternative in Ray 2.60, unless its comment names one.
+Every name is optional: archray works without it, more slowly, with more memory, or with less precise messages. A
+`PrivateName` has a purpose and is imported when it is used, so this module imports neither Ray, Ray Tune nor gRPC.
 """
 
-import json
 import logging
 import os
 import threading
@@ -14,35 +12,47 @@ from contextlib import AbstractContextManager, _GeneratorContextManager, context
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
-from archray.errors import IncompatibleRay, tested_versions
+from archray.cluster import plain_ray
+from archray.errors import TESTED_RAY, IncompatibleRay, tested_versions
 
 logger = logging.getLogger(__name__)
 
-
 @cache
-def _warn(message: str) -> None:
-    """Logs a warning once per process."""
-    logger.warning("%s", message)
+def _warn(ray_version: str) -> None:
+    """Logs once per process that this version of Ray differs from the tested versions."""
+    oldest, newest = TESTED_RAY
+    logger.warning(
+        "archray is tested with Ray %s to %s, this is Ray %s. It works without those of its changes to Ray that do not "
+        "fit, see 'Versions of Ray' in docs/limits.md.",
+        oldest,
+        newest,
+        ray_version,
+    )
+
+
+def warn_of_new_ray() -> None:
+    """Logs one line per process if Ray is newer than the tested versions."""
+    newest = [int(part) for part in TESTED_RAY[1].split(".")]
+    if [int(part) for part in version("ray").split(".")[:2]] > newest:
+        _warn(version("ray"))
 
 
 @dataclass(frozen=True)
 class PrivateName:
-    """A private name of Ray.
+    """A private name of Ray, which may be missing.
 
     Attributes:
         module: module of Ray.
         name: `function`, `Class` or `Class.method`.
-        purpose: why archray uses it, for the error.
-        needed: whether results or the safety of the machine depend on it. If not, archray continues without it and
-            warns once.
+        purpose: why archray uses it.
     """
 
     module: str
     name: str
     purpose: str
-    needed: bool = True
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
@@ -59,10 +69,9 @@ class PrivateName:
         return getattr(module, owner) if owner else module
 
     def find(self) -> Any:
-        """Returns the object, or None for a missing name that is not needed.
-
-        Raises: IncompatibleRay if a needed name is missing.
-        """
+        """Returns the object; None for a missing name, and if `plain_ray`."""
+        if plain_ray():
+            return None
         try:
             return getattr(self.owner(), self.attribute)
         except (ImportError, AttributeError) as error:
@@ -70,15 +79,13 @@ class PrivateName:
             return None
 
     def changed(self, got: str) -> None:
-        """Reports that Ray has changed. Raises: IncompatibleRay if the name is needed."""
-        message = tested_versions(f"Expected {self} of Ray to {self.purpose}, got {got}")
-        if self.needed:
-            raise IncompatibleRay(message)
-        _warn(message)
+        """Reports that Ray has changed: one line per process, and the details at the level DEBUG."""
+        logger.debug("Expected %s of Ray to %s, got %s", self, self.purpose, got)
+        _warn(version("ray"))
 
     @contextmanager
     def attributes(self) -> Iterator[None]:
-        """Reports an AttributeError in the block, which uses attributes of the object. Raises: as `changed`."""
+        """Reports an AttributeError in the block, which uses attributes of the object."""
         try:
             yield
         except AttributeError as error:
@@ -171,22 +178,22 @@ _HOOKS: dict[PrivateName, _Hook] = {}
 def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
     """Replaces a function of Ray for calls by this thread inside the block. `check_called` checks for calls.
 
-    Other threads call Ray's function, or their own replacement. The last block restores Ray's function.
+    Other threads call Ray's function, or their own replacement. The last block restores Ray's function. For a missing
+    name the block changes nothing.
 
     Args:
         name: a function, a method, or a class that is called.
         replacement: returns the new function for a given current function.
-
-    Raises: IncompatibleRay if Ray lacks a needed function.
     """
-    if name.find() is None:
+    original = name.find()
+    if original is None:
         yield
         return
     owner = name.owner()
     with _LOCK:
         hook = _HOOKS.get(name)
         if hook is None:
-            hook = _HOOKS[name] = _Hook(name.find(), vars(owner)[name.attribute])
+            hook = _HOOKS[name] = _Hook(original, vars(owner)[name.attribute])
             setattr(owner, name.attribute, hook.function())
         hook.users += 1
     hook.replacements.append(_Replacement(replacement(hook.here)))
@@ -202,42 +209,28 @@ def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Call
 
 
 def check_called(*names: PrivateName) -> None:
-    """Checks that Ray called the replacements of this thread's current blocks; a name without a block is skipped.
-
-    Raises: IncompatibleRay if Ray did not call a needed function.
-    """
+    """Checks that Ray called the replacements of this thread's current blocks; a name without a block is skipped."""
     for name in names:
         hook = _HOOKS.get(name)
         if hook is not None and hook.replacements and not hook.replacements[-1].calls:
             name.changed("no call")
 
 
-# The start of Ray. `connect` starts and joins it, `ray_watch` observes it.
-
-# Ray's switch for macOS and Windows. Without it, Ray ignores `ray.init(_node_ip_address="127.0.0.1")` and listens on
-# all interfaces. `loopback_only` checks the address that Ray then uses, `checked_loopback` the sockets.
+# Ray's switch for macOS and Windows, which is also a variable that Ray reads when it is imported. Without it, Ray ignores
+# `ray.init(_node_ip_address="127.0.0.1")` and listens on all interfaces. See cluster/loopback.py.
 CLUSTER_SWITCH = PrivateName("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", "limit Ray to 127.0.0.1")
-CLUSTER_VARIABLE = PrivateName("ray._private.ray_constants", "ENABLE_RAY_CLUSTERS_ENV_VAR", "limit Ray to 127.0.0.1")
 # Ray has no option for the messages of its processes, and prints them in its own thread, where `replaced` has no
-# effect. There is no check for calls: in most runs Ray prints no such message.
-PRINT_LINES = PrivateName("ray._private.worker", "print_to_stdstream", "print messages of its processes", needed=False)
-# The processes of the Ray that this driver started. The node exists when the GCS starts, before `ray.init` returns.
-START_GCS = PrivateName("ray._private.node", "Node.start_gcs_server", "start its GCS", needed=False)
-THIS_NODE = PrivateName("ray._private.worker", "_global_node", "describe the node of a driver", needed=False)
-GCS = PrivateName("ray._private.ray_constants", "PROCESS_TYPE_GCS_SERVER", "name its GCS", needed=False)
-RAYLET = PrivateName("ray._private.ray_constants", "PROCESS_TYPE_RAYLET", "name its raylet", needed=False)
-PSUTIL = PrivateName("ray._private.services", "psutil", "contain psutil", needed=False)  # public: the package psutil
-# The variable with the configuration of the Ray job in which this process runs. `ray.get_runtime_context` needs an
-# initialized Ray. `connect` checks afterwards that the workers can import the modules of the job.
-JOB_VARIABLE = PrivateName(
-    "ray._private.runtime_env.constants", "RAY_JOB_CONFIG_JSON_ENV_VAR", "name the variable of a job's configuration"
-)
+# effect.
+PRINT_LINES = PrivateName("ray._private.worker", "print_to_stdstream", "print messages of its processes")
 
 
 @contextmanager
 def switched(name: PrivateName, value: object) -> Iterator[None]:
-    """Sets a constant of Ray in the block. Raises: IncompatibleRay if Ray lacks a needed constant."""
+    """Sets a constant of Ray in the block; for a missing name the block changes nothing."""
     before = name.find()
+    if before is None:
+        yield
+        return
     setattr(name.owner(), name.attribute, value)
     try:
         yield
@@ -278,43 +271,8 @@ def hidden_lines(hides: Callable[[str], bool]) -> Iterator[None]:
             _HIDES.remove(hides)
 
 
-def node_processes(node: Any, kind: PrivateName | None = None) -> list[Any]:
-    """Returns the processes of a node that this process started; none for None or a joined node.
-
-    Args:
-        kind: `GCS` or `RAYLET`; None: all processes.
-    """
-    processes: list[Any] = []
-    with THIS_NODE.attributes():
-        by_kind = [] if node is None else list(node.all_processes.items())
-        processes = [info for name, infos in by_kind if kind is None or name == kind.find() for info in list(infos)]
-    return processes
-
-
-def child_processes(number: int) -> list[Any]:
-    """Returns the children of a process; none if it has ended."""
-    psutil = PSUTIL.find()
-    if psutil is not None:
-        with suppress(psutil.Error):
-            return list(psutil.Process(number).children())
-    return []
-
-
-def kill(processes: list[Any]) -> None:
-    """Kills processes of `child_processes`, some of which may have ended."""
-    for process in processes:
-        with suppress(PSUTIL.find().Error):
-            process.kill()
-
-
-def job_config() -> Mapping[str, Any] | None:
-    """Returns the configuration of the Ray job in which this process runs; None outside of a job."""
-    text = os.environ.get(JOB_VARIABLE.find())
-    return None if text is None else json.loads(text)
-
-
-# The head of a cluster, which `connect` examines before it joins: Ray itself tries for 20 s to ten minutes. Each call
-# is its own check: without an answer, archray does not join.
+# The head of a cluster, which `connect` examines before it joins: Ray itself tries for 20 s to ten minutes, and its
+# errors do not name the reason.
 
 HEAD_ADDRESS = PrivateName("ray._private.services", "get_ray_address_from_environment", "find a head on this machine")
 NODE_IDS = PrivateName("ray._private.services", "find_node_ids", "find the nodes on this machine")
@@ -322,8 +280,7 @@ GCS_CHANNEL = PrivateName("ray._private.gcs_utils", "create_gcs_channel", "conne
 GCS_STUB = PrivateName("ray.core.generated.gcs_service_pb2_grpc", "NodeInfoGcsServiceStub", "ask a head for its nodes")
 HEAD_REQUEST = PrivateName("ray.core.generated.gcs_service_pb2", "CheckAliveRequest", "ask a head for its version")
 NODES_REQUEST = PrivateName("ray.core.generated.gcs_service_pb2", "GetAllNodeInfoRequest", "ask a head for its nodes")
-NODE_INFO = PrivateName("ray.core.generated.gcs_pb2", "GcsNodeInfo", "describe a node")
-TOKENS = PrivateName("ray._raylet", "AuthenticationTokenLoader", "read the token of this machine")
+# Without it, Ray sends a token to a given address only if RAY_AUTH_MODE=token was set before Ray was imported.
 RAY_CONFIG = PrivateName("ray._raylet", "Config", "read RAY_AUTH_MODE again")
 
 
@@ -331,198 +288,97 @@ class RejectedCall(Exception):
     """A server did not answer a call as the head of a cluster. The text is the status of gRPC (`UNAUTHENTICATED`)."""
 
 
-def head_of_this_machine() -> str:
-    """Returns the address of the head of the Ray on this machine. Raises: ConnectionError without a Ray."""
-    return str(HEAD_ADDRESS.find()("auto", None))
+def head_of_this_machine() -> str | None:
+    """Returns the address of the head of the Ray on this machine; None if unknown. Raises: ConnectionError if none."""
+    find = HEAD_ADDRESS.find()
+    return None if find is None else str(find("auto", None))
 
 
-def address_to_join() -> str | None:
-    """Returns the address of the cluster that `ray.init()` joins; None if it starts a Ray on this machine."""
-    address = HEAD_ADDRESS.find()(None, None)
-    return None if address in (None, "local") else str(address)
+def starts_ray() -> bool:
+    """Returns whether `ray.init()` starts a Ray on this machine, and does not join a cluster; True if unknown."""
+    find = HEAD_ADDRESS.find()
+    address = os.environ.get("RAY_ADDRESS") if find is None else find(None, None)
+    return address in (None, "", "local")
 
 
-def nodes_of_this_machine() -> set[str]:
-    """Returns the ids of the nodes on this machine."""
-    return set(NODE_IDS.find()())
-
-
-def head_version(address: str, seconds: float) -> str:
-    """Returns the version of Ray of the head at `address`. Raises: RejectedCall; IncompatibleRay."""
+def head_version(address: str, seconds: float) -> str | None:
+    """Returns the version of Ray of the head at `address`; None if unknown. Raises: RejectedCall."""
     answer = _ask_head(address, "CheckAlive", HEAD_REQUEST, seconds)
-    with HEAD_REQUEST.attributes():
-        return str(answer.ray_version)
+    return getattr(answer, "ray_version", None)
 
 
-def living_nodes(address: str, seconds: float) -> set[str]:
-    """Returns the ids of the living nodes of the cluster with the head at `address`. Raises: as `head_version`."""
-    answer = _ask_head(address, "GetAllNodeInfo", NODES_REQUEST, seconds)
-    with NODE_INFO.attributes():
-        alive = NODE_INFO.find().GcsNodeState.ALIVE
-        return {node.node_id.hex() for node in answer.node_info_list if node.state == alive}
+def has_node_here(address: str, seconds: float) -> bool | None:
+    """Returns whether this machine is a node of the cluster with the head at `address`; None if unknown.
+
+    Raises: RejectedCall.
+    """
+    find = NODE_IDS.find()
+    answer = None if find is None else _ask_head(address, "GetAllNodeInfo", NODES_REQUEST, seconds)
+    if answer is None:
+        return None
+    with NODES_REQUEST.attributes():
+        return not find().isdisjoint(node.node_id.hex() for node in answer.node_info_list if node.state == node.ALIVE)
+    return None
 
 
-def _ask_head(address: str, method: str, request: PrivateName, seconds: float) -> Any:
-    import grpc  # only for a process that joins a cluster
-
-    with GCS_CHANNEL.find()(address) as channel, GCS_STUB.attributes():
-        call = getattr(GCS_STUB.find()(channel), method)
-        try:
-            return call(request.find()(), timeout=seconds)
-        except grpc.RpcError as error:
-            raise RejectedCall(error.code().name) from error
+def requires_token(address: str, seconds: float) -> bool | None:
+    """Returns whether the head at `address` rejects a request without a token, or does not answer; None if unknown."""
+    try:
+        answer = _ask_head(address, "CheckAlive", HEAD_REQUEST, seconds, with_token=False)
+    except RejectedCall:
+        return True
+    return None if answer is None else False
 
 
-def requires_token(address: str, seconds: float) -> bool:
-    """Returns whether the head at `address` rejects a request without a token, or does not answer it."""
+def _ask_head(address: str, method: str, request: PrivateName, seconds: float, *, with_token: bool = True) -> Any:
+    """Returns the answer of a head; None if Ray's interface is unknown. Raises: RejectedCall."""
+    create, stub, message = GCS_CHANNEL.find(), GCS_STUB.find(), request.find()
+    if None in (create, stub, message):
+        return None
     import grpc  # only for a process that joins a cluster
 
     options = (("grpc.enable_http_proxy", 0),)
-    with grpc.insecure_channel(address, options) as channel, GCS_STUB.attributes():
+    channel = create(address) if with_token else grpc.insecure_channel(address, options)
+    with channel, GCS_STUB.attributes():
         try:
-            GCS_STUB.find()(channel).CheckAlive(HEAD_REQUEST.find()(), timeout=seconds)
-        except grpc.RpcError:
-            return True
-    return False
-
-
-def has_token() -> bool:
-    """Returns whether this machine has a token. Raises: AuthenticationError or RuntimeError for an unusable file."""
-    with TOKENS.attributes():
-        return bool(TOKENS.find().instance().has_token(ignore_auth_mode=True))
-
-
-def token_header() -> Mapping[str, str]:
-    """Returns the HTTP header with the token of this machine."""
-    with TOKENS.attributes():
-        return dict(TOKENS.find().instance().get_token_for_http_header())
+            return getattr(stub(channel), method)(message(), timeout=seconds)
+        except grpc.RpcError as error:
+            raise RejectedCall(error.code().name) from error
+    return None
 
 
 def read_settings_again() -> None:
-    """Makes Ray read its environment variables again."""
+    """Makes Ray read its environment variables again, if it can."""
     with RAY_CONFIG.attributes():
-        RAY_CONFIG.find().initialize("")
+        if (config := RAY_CONFIG.find()) is not None:
+            config.initialize("")
 
 
-# Runs of Ray Tune. `tuning.run_trials` calls `check_called` at the end of a run.
-
-# The names of the files in which Tune saves a run. `KeepSnapshot` checks that Tune writes them at its first step.
-TUNER_FILE = "tuner.pkl"  # the arguments of a Tuner; Tune restores the Tuner from them
-TUNE_CONFIG = "_tune_config"  # key of the caller's `TuneConfig` in it
-EXPERIMENT_STATE = "experiment_state-"  # the state of the trials
-SEARCHER_STATE = "searcher-state-"
-GENERATOR_STATE = "search_gen_state-"  # of the generator that wraps a searcher
-GRID_STATE = "basic-variant-state-"  # of the generator for a run without a searcher
-STATE_FILES = (EXPERIMENT_STATE, GENERATOR_STATE, SEARCHER_STATE, GRID_STATE)
+# Runs of Ray Tune, without which a run is slower or needs more memory.
 
 _CONTROLLER = "ray.tune.execution.tune_controller"
-# Tune's state lacks the end of trials whose process died, and keeps the state of every ended trial in memory.
+# Tune saves the state of every trial, which a resume does not read, and keeps it in memory.
 TRIAL_STATES = PrivateName(_CONTROLLER, "TuneController._get_trial_checkpoints", "save the states of trials")
-# Tune writes its whole state when a trial has saved as many checkpoints as it keeps.
-# `TUNE_GLOBAL_CHECKPOINT_S` has no effect on these writes.
-TRIAL_CHECKPOINT = PrivateName(
-    "ray.tune.execution.experiment_state",
-    "_ExperimentCheckpointManager.on_trial_checkpoint",
-    "request its state to be saved after a checkpoint of a trial",
-    needed=False,
-)
 # Tune reads its own result files, which archray does not write.
 TRIAL_FRAMES = PrivateName(
     "ray.tune.analysis.experiment_analysis", "ExperimentAnalysis._fetch_trial_dataframes", "read the results of trials"
 )
-# Tune's ids have eight hexadecimal digits. Among 10,000 trials two are equal in one of 86 runs.
-TRIAL_ID = PrivateName("ray.tune.experiment.trial", "Trial.generate_id", "draw the ids of trials", needed=False)
-# The error of a trial as an object; Tune pickles only some types.
-TRIAL_ERROR = PrivateName("ray.tune.experiment.trial", "Trial.handle_error", "receive the error of a trial")
-# Tune ends the whole run if Ray kills an actor for lack of memory. There is no check for calls: few runs need it.
+# Tune ends the whole run if Ray kills an actor for lack of memory.
 TASK_ERROR = PrivateName(
-    "ray.air.execution._internal.actor_manager",
-    "RayActorManager._actor_task_failed",
-    "receive the error of an actor",
-    needed=False,
+    "ray.air.execution._internal.actor_manager", "RayActorManager._actor_task_failed", "receive the error of an actor"
 )
 # Tune keeps one idle actor, and may give a trial to an actor whose node has died.
-ACTOR_CACHE = PrivateName(_CONTROLLER, "_ObjectCache", "keep idle actors", needed=False)
-REUSED_ACTOR = PrivateName(
-    _CONTROLLER, "TuneController._maybe_reuse_cached_actor", "give a trial to an idle actor", needed=False
-)
+ACTOR_CACHE = PrivateName(_CONTROLLER, "_ObjectCache", "keep idle actors")
+REUSED_ACTOR = PrivateName(_CONTROLLER, "TuneController._maybe_reuse_cached_actor", "give a trial to an idle actor")
 # Without a running trial, Tune waits for a suggestion and handles no events, such as the end of idle actors.
-QUEUE_UPDATE = PrivateName(_CONTROLLER, "TuneController._update_trial_queue", "ask the searcher", needed=False)
-# Memory of ended trials.
-DEFAULT_RESULT = PrivateName(
-    "ray.tune.experiment.trial", "Trial._default_result_or_future", "keep data of an actor", needed=False
-)
-CHECKPOINT_CONFIG = PrivateName(
-    "ray.train._internal.checkpoint_manager",
-    "_CheckpointManager._checkpoint_config",
-    "keep the settings of checkpoints",
-    needed=False,
-)
-LOG_LINES = PrivateName("ray.util.debug", "_logged", "record lines that it logs once", needed=False)
+QUEUE_UPDATE = PrivateName(_CONTROLLER, "TuneController._update_trial_queue", "ask the searcher")
 
 
-def missing_state(names: list[str]) -> str | None:
-    """Returns the start of the name of a state file that is missing in a saved Tune run; None if it is complete."""
-    generator = (
-        (GRID_STATE,) if any(name.startswith(GRID_STATE) for name in names) else (GENERATOR_STATE, SEARCHER_STATE)
-    )
-    expected = (EXPERIMENT_STATE, *generator)
-    return next((start for start in expected if not any(name.startswith(start) for name in names)), None)
-
-
-def set_trial_frames(results: Any, frames: Mapping[str, Any]) -> None:
-    """Sets the tables of a `ResultGrid`, by id of the trial; a result reads its table on access.
-
-    Raises: IncompatibleRay if the grid does not use them.
-    """
-    from ray import tune
-
-    class FramedResult(tune.Result):
-        @property
-        def metrics_dataframe(self) -> Any:  # type: ignore[override]
-            return frames.get(self.trial_id)  # type: ignore[attr-defined]
-
-    with TRIAL_FRAMES.attributes():
-        analysis = results._experiment_analysis
-        analysis._trial_dataframes = frames
-        if analysis.trial_dataframes is not frames:
-            TRIAL_FRAMES.changed("other tables")
-        for result, trial in zip(results._results, analysis.trials, strict=True):
-            del result.metrics_dataframe
-            result.__class__, result.trial_id = FramedResult, trial.trial_id
-
-
-def tune_config_of(tuner: bytes) -> Any:
-    """Returns the caller's `TuneConfig` from the content of TUNER_FILE. Raises: IncompatibleRay."""
-    from ray import cloudpickle
-
-    content = cloudpickle.loads(tuner)
-    if TUNE_CONFIG not in content:
-        problem = f"Expected {TUNE_CONFIG} in {TUNER_FILE} of Ray Tune, got {', '.join(sorted(content))}"
-        raise IncompatibleRay(tested_versions(problem))
-    return content[TUNE_CONFIG]
-
-
-def release_default_result(trial: Any) -> None:
-    """Releases the data about the actor of a trial, a reference to an object of Ray, from before its first result."""
-    if not hasattr(trial, DEFAULT_RESULT.attribute):
-        DEFAULT_RESULT.changed("none")
-    trial._default_result_or_future = None
-
-
-def share_checkpoint_config(manager: Any, config: Any) -> None:
-    """Replaces the settings of a checkpoint manager by the object `config` if they are equal."""
-    if manager.checkpoint_config == config:
-        manager._checkpoint_config = config
-        if manager.checkpoint_config is not config:
-            CHECKPOINT_CONFIG.changed("other settings")
-
-
-def forget_log_lines(start: str) -> None:
-    """Releases the record of lines that Tune logs once, if they start with `start`."""
-    lines = LOG_LINES.find()
-    if lines is not None:
-        lines.difference_update([line for line in lines if line.startswith(start)])
+def no_states(controller: Any) -> dict[str, Any]:
+    """Takes the place of TRIAL_STATES: forgets the trials of a `TuneController` whose states Tune would save."""
+    with TRIAL_STATES.attributes():
+        controller._trials_to_cache.clear()
+    return {}
 
 
 def cached_actors(cache: Any) -> dict[Any, list[Any]]:

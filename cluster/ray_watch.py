@@ -14,23 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import ray
 
-from archray.cluster.ray_compat import (
-    GCS,
-    RAYLET,
-    START_GCS,
-    THIS_NODE,
-    check_called,
-    child_processes,
-    hidden_lines,
-    kill,
-    node_processes,
-    replaced,
-)
+from archray.cluster.processes import Process, child_processes, kill
+from archray.cluster.ray_compat import hidden_lines
 from archray.errors import ArchrayError
 
 INTERVAL_SECONDS = 1.0  # between two attempts to connect
@@ -40,6 +31,7 @@ END_SECONDS = 10.0  # limit for the end of a driver without Ray, when no trial c
 SIGTERM_SECONDS = 24.0  # limit after SIGTERM: Kubernetes and SLURM kill after 30 s
 INTERRUPTED = 130  # the exit code after Ctrl-C
 SAVED = "finished work is saved"
+GCS, RAYLET = "gcs_server", "raylet"  # names of Ray's programs
 RAYLET_DIED = "Raylet is terminated."  # the start of Ray's message, which contains the last lines of the raylet's log
 # The first two lines of the message of Ray 2.60's monitor after a signal.
 AUTOSCALER_TERMINATED = "The autoscaler failed with the following error:\nTerminated with signal "
@@ -55,9 +47,8 @@ class _Driver:
         self.terminated = False  # whether SIGTERM was received
         self.last_words: list[LastWords] = []
         self.addresses: dict[str, tuple[str, int]] = {}  # of the watched processes of Ray
-        self.node: Any = None  # node of a Ray that this process started, or is starting
         # The raylet's agents, which without a GCS would wait a minute until they notice the raylet's end.
-        self.agents: list[Any] = []
+        self.agents: list[Process] = []
         self.blocks = 0  # number of `interruptible` blocks around the main thread
         self.end: threading.Timer | None = None
         self.ends_at = math.inf  # of the monotonic clock
@@ -86,6 +77,13 @@ class _Driver:
 
 
 _DRIVER = _Driver()
+
+
+def own_raylet() -> Process | None:
+    """Returns the raylet to which this process is connected; None if another process started it."""
+    node = ray.get_runtime_context().get_node_id()
+    raylets = [process for process in child_processes() if process.name == RAYLET and node in process.command]
+    return raylets[0] if raylets else None
 
 
 def ray_loss() -> str | None:
@@ -152,8 +150,8 @@ def watched() -> Iterator[None]:
         yield
         return
     _DRIVER.addresses, ended = _addresses(), threading.Event()
-    raylets = node_processes(THIS_NODE.find(), RAYLET)
-    _DRIVER.agents = [agent for raylet in raylets for agent in child_processes(raylet.process.pid)]
+    raylet = own_raylet()
+    _DRIVER.agents = [] if raylet is None else child_processes(raylet.number)
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
     with interruptible(), hidden_raylet_death(), interrupted_when_lost():
         thread.start()
@@ -176,33 +174,26 @@ def watched_start() -> Iterator[None]:
         return
     ended = threading.Event()
 
-    def recording(start: Callable[..., None]) -> Callable[..., None]:
-        def start_gcs_server(node: Any) -> None:
-            _DRIVER.node = node
-            start(node)
+    def dead_gcs() -> set[Process]:
+        return {process for process in child_processes() if process.name == GCS and process.ended}
 
-        return start_gcs_server
-
-    def gcs_ended() -> bool:
-        return any(info.process.poll() is not None for info in node_processes(_DRIVER.node, GCS))
+    earlier = dead_gcs()
 
     def watch() -> None:
-        attempts = 0  # several in a row, since after a failed start Ray ends its GCS itself and then forgets it
+        attempts = 0  # several in a row, since after a failed start Ray ends its GCS itself and then waits for it
         while not ended.wait(INTERVAL_SECONDS):
-            attempts = attempts + 1 if gcs_ended() else 0
+            attempts = attempts + 1 if dead_gcs() - earlier else 0
             if attempts == ATTEMPTS:
                 _DRIVER.loss = "lost Ray: its GCS ended while Ray started"
                 _DRIVER.end_within(END_SECONDS)
                 os.kill(os.getpid(), signal.SIGINT)
                 return
 
-    with replaced(START_GCS, recording):
-        threading.Thread(target=watch, name="archray-ray-start", daemon=True).start()
-        try:
-            yield
-        finally:
-            ended.set()
-        check_called(START_GCS)
+    threading.Thread(target=watch, name="archray-ray-start", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 @contextmanager
@@ -254,9 +245,8 @@ def end_now() -> NoReturn:
     for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
         with suppress(Exception):
             say(why_stopped())
-    for info in node_processes(THIS_NODE.find() or _DRIVER.node):
-        info.process.kill()
-        info.process.wait()  # Ray's workers end within a second after their raylet
+    package = str(Path(ray.__file__).parent)
+    kill([process for process in child_processes() if package in process.command])  # workers end with their raylet
     kill(_DRIVER.agents)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -126,7 +126,7 @@ def proxies(
         # Ray, after all checks of the arguments
         from archray.cluster.connect import connect
         from archray.cluster.ray_watch import why_stopped
-        from archray.platform.engine.failed_trials import stops_when_full
+        from archray.platform.durable.failed_trials import stops_when_full
         from archray.platform.engine.pool_scoring import POOL, score_pool
 
         try:

@@ -20,7 +20,7 @@ from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import parse_spec_vars
 
-from archray.errors import ArchrayError, IncompatibleRay, InvalidInput
+from archray.errors import ArchrayError, InvalidInput
 from archray.searchers import ledger
 from archray.searchers.arguments import check_metric_mode, check_whole_number
 from archray.searchers.ledger import Ledger, Record, SearcherStateError
@@ -395,16 +395,12 @@ class ArchraySearcher(Searcher):
                 break
         if self._restore_problem is not None or not self._metric:
             return
-        try:
-            trials = ledger.read_tune_trials(checkpoint_dir, self.ledger.settled)
-            if trials is not None:
-                self.ledger.reconcile(trials, self._metric)
-        except IncompatibleRay as error:  # raised by the next `suggest`, see `restore`
-            logger.error("%s", error)
-            self._restore_problem = error
+        trials = ledger.read_tune_trials(checkpoint_dir, self.ledger.settled)
+        if trials is not None:
+            self.ledger.reconcile(trials, self._metric)
 
     def check_restored(self) -> None:
-        """Raises: SearcherStateError or IncompatibleRay if the saved state is unusable."""
+        """Raises: SearcherStateError if the saved state is unusable."""
         if self._restore_problem is not None:
             raise self._restore_problem
 

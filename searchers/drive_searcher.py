@@ -1,4 +1,4 @@
-"""Run a Tune searcher in this process: `drive` for evaluations too cheap for a Tune trial, `replay` after a restore."""
+"""Run a Tune searcher in this process, for evaluations too cheap for a Tune trial."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from ray.tune.utils import flatten_dict
 
 from archray.errors import InvalidInput
 from archray.searchers.base import ArchraySearcher
-from archray.searchers.ledger import TuneTrial, read_metric
+from archray.searchers.ledger import read_metric
 
 logger = logging.getLogger(__name__)
 Config = dict[str, Any]
@@ -143,79 +143,3 @@ def _evaluate(
     searcher.on_trial_complete(trial_id=trial_id, result={**flat, "done": True})
     value, failure = read_metric(flat, metric)
     return {**result, "value": float("nan") if value is None else value, "failure": failure}
-
-
-def replay(searcher: ArchraySearcher, trials: Sequence[TuneTrial]) -> None:
-    """Repeats the calls that Tune made after a restored searcher was saved.
-
-    Suggestions are a function of earlier results, so the searcher suggests the same configs again. If a custom space
-    draws different configs, the record gets the trial's config.
-
-    Args:
-        searcher: the restored searcher.
-        trials: one entry per event, in order, with the trial's state at that event. Earlier events may be included.
-    """
-    for trial in trials:
-        if searcher.ledger.of_trial(trial.trial_id) is None:
-            searcher.suggest(trial.trial_id)
-        record = searcher.ledger.of_trial(trial.trial_id)
-        if record is None:
-            logger.warning("%s did not suggest trial %s again.", type(searcher).__name__, trial.trial_id)
-            continue
-        trained = {key: trial.config.get(key, value) for key, value in record.config.items()}
-        if trained != record.config:
-            logger.warning(
-                "Trial %s was suggested as %s, now as %s. The first is kept.", trial.trial_id, trained, record.config
-            )
-            record.config = trained
-        if record.ended and not (record.errored and trial.ended and not trial.failed):
-            continue
-        if trial.failed:
-            searcher.on_trial_complete(trial_id=trial.trial_id, error=True)
-        elif trial.ended:
-            searcher.on_trial_complete(trial_id=trial.trial_id, result=trial.last_result)
-        elif trial.last_result:
-            searcher.on_trial_result(trial_id=trial.trial_id, result=trial.last_result)
-
-
-def replay_calls(searcher: Searcher, trials: Sequence[TuneTrial], statuses: Mapping[str, str]) -> None:
-    """As `replay`, for any searcher of Tune and its wrappers.
-
-    A searcher that suggests another config for a trial, since it is not a deterministic function of its saved state,
-    does not learn from this trial.
-
-    Args:
-        searcher: the restored searcher, or its outermost wrapper.
-        trials: as in `replay`.
-        statuses: status, by id, of the trials that the searcher has in its state.
-    """
-    core: Any = searcher
-    while hasattr(core, "searcher"):
-        core = core.searcher
-    if isinstance(core, ArchraySearcher):  # identifies trials by config, and limits the concurrency itself
-        replay(core, trials)
-        return
-    now = dict(statuses)
-    for trial in trials:
-        if trial.trial_id not in now:
-            suggestion: Any = searcher.suggest(trial.trial_id)
-            config = flatten_dict(trial.config)
-            if not isinstance(suggestion, dict) or flatten_dict(suggestion).items() - config.items():
-                logger.warning(
-                    "%s suggests %s again for trial %s, which has the config %s. It does not learn from this trial.",
-                    type(core).__name__,
-                    suggestion,
-                    trial.trial_id,
-                    trial.config,
-                )
-                searcher.on_trial_complete(trial.trial_id, error=True)
-                now[trial.trial_id] = "ERROR"
-                continue
-        elif now[trial.trial_id] in ("TERMINATED", "ERROR"):
-            continue
-        if trial.ended:
-            result = None if trial.failed else trial.last_result
-            searcher.on_trial_complete(trial.trial_id, result=result, error=trial.failed)
-        elif trial.last_result.keys() - {"trial_id"}:
-            searcher.on_trial_result(trial.trial_id, trial.last_result)
-        now[trial.trial_id] = trial.status

@@ -11,14 +11,14 @@ from typing import Any, SupportsFloat
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
-from archray.cluster.ray_compat import EXPERIMENT_STATE
-from archray.errors import ArchrayError, IncompatibleRay, tested_versions
+from archray.errors import ArchrayError
 from archray.files import write_file
 
 logger = logging.getLogger(__name__)
 
 FAILED = "the trial failed; its folder contains an error file with the reason"  # saved states contain this text
 FORMAT = 2  # format of a saved state; other formats are rejected
+EXPERIMENT_STATE = "experiment_state-"  # start of the name of the file in which Tune saves its trials
 MAX_REASON = 500  # characters of a reason, which tables show; Tune's error file has the whole traceback
 
 
@@ -108,24 +108,17 @@ def read_tune_trials(folder: str | Path, settled: Collection[str] = ()) -> list[
     Args:
         folder: a Tune experiment folder.
         settled: ids of trials to leave out; reading thousands of trials takes seconds and memory.
-
-    Raises: IncompatibleRay if the file is complete but has an unexpected form.
     """
     files = sorted(Path(folder).glob(f"{EXPERIMENT_STATE}*.json"))
     if not files:
         logger.warning("%s has no %s*.json. The searcher resumes from its own state alone.", folder, EXPERIMENT_STATE)
         return None
     try:
-        saved = json.loads(files[-1].read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # the file of a killed driver; Tune cannot restore it either
-        logger.warning("%s cannot be read (%s). The searcher resumes from its own state alone.", files[-1], error)
+        saved = json.loads(files[-1].read_text(encoding="utf-8"))["trial_data"]
+        return [TuneTrial.read(*trial) for trial in saved if json.loads(trial[0])["trial_id"] not in settled]
+    except Exception as error:  # the file of a killed driver, or the form of another version of Ray
+        logger.warning("%s cannot be read (%r). The searcher resumes from its own state alone.", files[-1], error)
         return None
-    try:
-        return [
-            TuneTrial.read(*trial) for trial in saved["trial_data"] if json.loads(trial[0])["trial_id"] not in settled
-        ]
-    except Exception as error:  # an unexpected form may raise any error
-        raise IncompatibleRay(tested_versions(f"Expected the trials of Tune in {files[-1]}, got {error!r}")) from error
 
 
 class Ledger:

@@ -199,8 +199,8 @@ def _answer(folder: Folder, missing: Sequence[Share], cluster: ClusterSettings, 
 
     from archray.cluster.actor_pool import actor_map
     from archray.cluster.connect import connect
-    from archray.platform.engine.failed_trials import stops_when_full
-    from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
+    from archray.platform.durable.failed_trials import stops_when_full
+    from archray.platform.durable.interrupt import INTERRUPT, stop_gracefully
 
     remaining = Counter(share.entrant.label for share in missing)
     started = last = time.monotonic()

@@ -14,7 +14,7 @@ from archray.cluster.metrics import RunLabels, ScoredCount
 from archray.cluster.settings import ResourceSettings, actor_count
 from archray.errors import OUT_OF_MEMORY, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
+from archray.platform.durable.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.progress import ScoringProgress
 from archray.platform.engine.trial_tables import larger_share
 from archray.platform.run.layout import SCORING, SHARDS

@@ -8,8 +8,7 @@ from ray import tune
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
-from archray.platform.engine.failed_trials import failed_trials
-from archray.platform.engine.result_log import experiment_folder
+from archray.platform.durable.session import current, log_id
 from archray.platform.quantities import quantity_of
 from archray.plurals import count
 
@@ -51,15 +50,11 @@ class TrialProgress(tune.Callback):
         self._quantity = quantity_of(self.metric, self.name)
         self._best = math.nan
         self._started: dict[str, float] = {}
-        self._ended: set[str] = set()
+        self._done = self.before + current().ended  # trials that have ended
         console = Console(highlight=False)
         self._progress = _bar(console, TimeElapsedColumn())
         self._task = self._progress.add_task(self.name, total=self.total, state="")
         self._progress.start()
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if not self._started and not self._ended:  # trials that ended before the resume
-            self._ended = {trial.trial_id for trial in trials if trial.status in ("TERMINATED", "ERROR")}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._started.setdefault(trial.trial_id, time.monotonic())
@@ -76,19 +71,18 @@ class TrialProgress(tune.Callback):
         self._line(trial, f"failed: {failure}" if failure else self._quantity.text(value))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._line(trial, f"error: {failed_trials(experiment_folder(trial))[trial.trial_id].sentence}")
+        self._line(trial, f"error: {current().failures[log_id(trial)].sentence}")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         if self._progress is not None:
             self._progress.stop()
 
     def _line(self, trial: Any, text: str) -> None:
-        self._ended.add(trial.trial_id)
-        ended = self.before + len(self._ended)
+        self._done += 1
         seconds = time.monotonic() - self._started.get(trial.trial_id, time.monotonic())
         assert self._progress is not None  # Tune calls `setup` first
         self._progress.console.print(
-            f"    {self.name} {ended}/{self.total}  {text}  {seconds:.0f} s  {_tried(trial)}",
+            f"    {self.name} {self._done}/{self.total}  {text}  {seconds:.0f} s  {_tried(trial)}",
             markup=False,
             soft_wrap=True,
         )
@@ -96,9 +90,8 @@ class TrialProgress(tune.Callback):
 
     def _show(self, state: str) -> None:
         assert self._progress is not None
-        ended = self.before + len(self._ended)
         best = "" if math.isnan(self._best) else f"best {self._quantity.text(self._best)}"
-        self._progress.update(self._task, completed=ended, state=f"{best} {state}")
+        self._progress.update(self._task, completed=self._done, state=f"{best} {state}")
 
 
 def _tried(trial: Any) -> str:

@@ -22,7 +22,7 @@ from archray.cluster.settings import ResourceSettings, concurrency
 from archray.errors import REWRITE, DamagedFile, DiskFull, RunInterrupted, UnreadableFile, printable
 from archray.files import Folder
 from archray.platform.config import SearchConfig
-from archray.platform.engine.failed_trials import stops_when_full
+from archray.platform.durable.failed_trials import stops_when_full
 from archray.platform.engine.run_costs import check_constraints, check_device, device_of
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.run.documents import Done

@@ -1,6 +1,5 @@
 """The planned trials of a Tune run, their names, the arguments for Tune, and trials that share a GPU."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -19,10 +18,12 @@ from archray.cluster.node_checks import check_new_nodes
 from archray.cluster.settings import AUTO, ResourceSettings, memory_per_gpu
 from archray.errors import InvalidInput
 from archray.files import Folder
-from archray.platform.engine.failed_trials import CheckpointTrouble, FailureLog
-from archray.platform.engine.interrupt import StopAtCheckpoint
+from archray.platform.durable.callbacks import KEEP_ALL, Recorder
+from archray.platform.durable.failed_trials import CheckpointTrouble, FailureLog
+from archray.platform.durable.interrupt import StopAtCheckpoint
+from archray.platform.durable.replay import UNLIMITED, LoggedSearcher, Variants, resumable
+from archray.platform.durable.session import Session, log_id
 from archray.platform.engine.progress import TrialProgress
-from archray.platform.engine.result_log import EndedCheckpoints, KeepSnapshot, ResultLog, experiment_folder
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context
 from archray.plurals import count
@@ -31,41 +32,22 @@ from archray.searchers.base import ArchraySearcher
 
 @dataclass(frozen=True)
 class TrialName:
-    """Creates the name of a trial, such as `hnas-search-003-seed-12`, for trackers and Ray's dashboard.
-
-    Tune calls it once per trial, before it evaluates functions in a configuration (`tune.sample_from`). The name omits
-    the keys of such functions, whose values are still placeholders; the number of the trial makes the name unique.
+    """Creates the name of a trial, such as `hnas-search-003-seed-12`, for trackers, Ray's dashboard and its folder.
 
     Args:
         stage: stage of the trial.
-        first: number of the first trial.
         run: run of the stage; a slash in it becomes a dash.
-        searched: whether a searcher suggests the trials: Tune counts these from 1, and the trials of a grid from 0.
     """
 
     stage: str
-    first: int
-    searched: bool
     run: str = ""
 
     def __call__(self, trial: Any) -> str:
-        number = re.match(r"\d+", trial.experiment_tag)
-        assert number is not None  # Tune's tag starts with it
-        words = [self.run.replace("/", "-"), self.stage, f"{self.first + int(number[0]) - self.searched:03d}"]
+        words = [self.run.replace("/", "-"), self.stage, f"{int(log_id(trial)):03d}"]
         keys = ("round", "replica") if "round" in trial.config else ("seed",)
         values = {key: trial.config[key] for key in keys if isinstance(trial.config.get(key), int)}
         words += [str(word) for pair in values.items() for word in pair]
         return "-".join(filter(None, words))
-
-
-@dataclass(frozen=True)
-class TrialFolder(TrialName):
-    """Creates the name of a trial's folder: a new name if a trial that was lost in a kill left the folder."""
-
-    def __call__(self, trial: Any) -> str:
-        name, run = super().__call__(trial), experiment_folder(trial)
-        names = (name if attempt == 1 else f"{name}-again-{attempt}" for attempt in range(1, 10**6))
-        return next(unused for unused in names if not (run / unused).exists())
 
 
 class SubmissionOrder(FIFOScheduler):
@@ -93,7 +75,6 @@ class NewNodes(tune.Callback):
 
 
 MAX_FAILURES = 2  # retries after a lost worker or node; NaN and invalid architectures are results
-KEPT_CHECKPOINTS = 2  # with one, a kill can leave a snapshot that names a deleted checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +96,7 @@ class TrialPlan:
     # Whether the concurrency is limited. A paused trial of a scheduler counts as running, so that a limit could prevent
     # other trials from starting.
     limited: bool = True
-    # Whether trials resume after an interruption. With a scheduler they restart, since Tune saves no scheduler state.
+    # Whether trials resume after an interruption. With a scheduler whose decisions cannot be replayed, all restart.
     resumes: bool = True
     reads_checkpoints: bool = False  # whether the stage reads the last checkpoint of a trial after the Tune run
 
@@ -128,67 +109,70 @@ def trial_resources(plan: TrialPlan, resources: ResourceSettings) -> dict[str, f
     return tune.PlacementGroupFactory([{}, *[{"CPU": cpus, "GPU": gpus, **resources.custom}] * plan.workers])
 
 
-def tune_config_of(plan: TrialPlan, options: TuneOptions, labels: RunLabels, at_a_time: int | None) -> tune.TuneConfig:
-    """Completes the caller's `TuneConfig` by the plan.
-
-    Args:
-        at_a_time: number of concurrent trials, unless the caller's `TuneConfig` has one.
-    """
-    config = options.tune_config or tune.TuneConfig(reuse_actors=True)
-    words: dict[str, Any] = {"stage": labels.stage, "first": plan.before + 1, "searched": plan.searcher is not None}
-    return replace(
-        config,
-        metric=plan.metric,
-        mode=plan.mode,
-        search_alg=plan.searcher() if plan.searcher else None,
-        scheduler=plan.scheduler() if plan.scheduler else config.scheduler or SubmissionOrder(),
-        num_samples=-1 if plan.searcher else 1,
-        max_concurrent_trials=config.max_concurrent_trials or at_a_time,
-        trial_name_creator=config.trial_name_creator or TrialName(**words, run=labels.run),
-        trial_dirname_creator=config.trial_dirname_creator or TrialFolder(**words),
-        time_budget_s=options.time_budget_s or config.time_budget_s,
-    )
+def logged_searcher(plan: TrialPlan, scheduler: TrialScheduler | None) -> LoggedSearcher:
+    """Returns the searcher of a Tune run: the one of the plan, or one for the trials of its `keys`."""
+    if plan.searcher is None:
+        return LoggedSearcher(Variants(plan.keys), scheduler=scheduler)
+    return LoggedSearcher(plan.searcher(), fixed=plan.keys, scheduler=scheduler)
 
 
-def run_config_of(
-    folder: Folder,
+def tuner_of(
+    session: Session,
     plan: TrialPlan,
     options: TuneOptions,
     labels: RunLabels,
-    searcher: Any,
-    *,
-    keep_checkpoints: bool,
-) -> tune.RunConfig:
-    """Completes the caller's `RunConfig` for a Tune run in `folder`, with callbacks that save the state for a resume.
+    resources: ResourceSettings,
+    at_a_time: int | None,
+) -> tuple[tune.Tuner, LoggedSearcher]:
+    """Returns a Tuner for the rest of a Tune run, and its searcher.
 
     Args:
-        searcher: searcher of the Tune run, for the metric of its seconds; None without a searcher.
-        keep_checkpoints: whether ended trials keep their checkpoints.
+        options: options of the caller, which the plan completes.
+        at_a_time: number of concurrent trials, unless the caller's `TuneConfig` has one.
     """
-    config = options.run_config or tune.RunConfig(verbose=0)
-    # The default has no retries, and the caller did not choose it.
-    default = config.failure_config == tune.FailureConfig()
-    checkpoints = tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=KEPT_CHECKPOINTS, checkpoint_at_end=True)
-    return replace(
+    config = options.tune_config or tune.TuneConfig(reuse_actors=True)
+    scheduler = plan.scheduler() if plan.scheduler else config.scheduler or SubmissionOrder()
+    searcher = logged_searcher(plan, scheduler)
+    tune_config = replace(
         config,
-        name=folder.name,
-        storage_path=folder.parent.uri,
-        failure_config=tune.FailureConfig(max_failures=MAX_FAILURES) if default else config.failure_config,
-        checkpoint_config=checkpoints,
+        metric=plan.metric,
+        mode=plan.mode,
+        search_alg=searcher,
+        scheduler=scheduler,
+        num_samples=-1,
+        max_concurrent_trials=config.max_concurrent_trials or at_a_time or UNLIMITED,
+        trial_name_creator=config.trial_name_creator or TrialName(labels.stage, labels.run),
+        trial_dirname_creator=config.trial_dirname_creator or TrialName(labels.stage),
+        time_budget_s=options.time_budget_s or config.time_budget_s,
+    )
+    earlier = [trial.metrics for trial in session.logged.trials.values() if trial.ended] if session.logged else []
+    run_config = options.run_config or tune.RunConfig(verbose=0)
+    # The default has no retries, and the caller did not choose it.
+    default = run_config.failure_config == tune.FailureConfig()
+    run_config = replace(
+        run_config,
+        name=session.tune_folder,
+        storage_path=session.folder.uri,
+        failure_config=tune.FailureConfig(max_failures=MAX_FAILURES) if default else run_config.failure_config,
+        # `Recorder` deletes old checkpoints: Tune would save its whole state before it deletes one.
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, checkpoint_at_end=True),
         callbacks=[
-            *(config.callbacks or []),
+            *(run_config.callbacks or []),
             *options.callbacks,
-            KeepSnapshot(),
             NewNodes(),
-            *([] if keep_checkpoints else [EndedCheckpoints(kept=int(plan.reads_checkpoints))]),
-            ResultLog(),
-            StopAtCheckpoint(),
             FailureLog(),
+            Recorder(kept=KEEP_ALL if resources.keep_checkpoints else int(plan.reads_checkpoints)),
+            StopAtCheckpoint(),
             CheckpointTrouble(),
-            RunMetrics(labels, plan.metric, plan.mode, searcher),
+            RunMetrics(labels, plan.metric, plan.mode, searcher.inner if plan.searcher else None, earlier),
             TrialProgress(labels.stage, plan.total, plan.before, plan.metric, plan.mode),
         ],
     )
+    trainable = tune.with_resources(resumable(plan.trainable), trial_resources(plan, resources))
+    # Ray's dashboard shows the class name of an actor; Tune's wrapper has another name.
+    trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__
+    param_space = {"settings": plan.settings, **(plan.keys if plan.searcher else {})}
+    return tune.Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config), searcher
 
 
 # Trials that share a GPU if `trials_per_gpu` is auto: the stage measures their memory at its start, and stores it.

@@ -9,45 +9,39 @@ from ray import tune
 
 from archray.cluster.settings import share_of_trials, trials_of_share
 from archray.errors import OUT_OF_MEMORY
-from archray.files import Folder
-from archray.platform.engine.failed_trials import FailedTrial, failed_trial, searched_keys
-from archray.platform.engine.result_log import read_results
+from archray.platform.durable.failed_trials import Failure
+from archray.platform.durable.results import LoggedResult, Results
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import RERUN_GPUS
+from archray.platform.run.trial_log import LoggedTrial, epochs_of
 from archray.searchers.ledger import Ledger
 
 
-def trial_table(results: Sequence[tune.Result]) -> pd.DataFrame:
+def trial_table(trials: Sequence[LoggedTrial]) -> pd.DataFrame:
     """Builds a table of trials: id, configuration without `settings`, last result, and error if there is one."""
     rows = []
-    for result in results:
-        failed = failed_trial(result)
-        metrics, config = metrics_and_config(result, failed)
-        if not metrics and not result.error:
+    for trial in trials:
+        if not trial.results and not trial.error:
             continue  # a time budget stopped it before its first result
-        row = {"trial_id": metrics.get("trial_id"), **config}
-        row |= {k: v for k, v in metrics.items() if k not in row and k != "config" and not isinstance(v, dict | list)}
-        error = failed.sentence if failed else result.error
-        row["error"] = str(error) if error else None
+        row = {"trial_id": trial.trial_id, **trial.config}
+        row |= {k: v for k, v in trial.last_result.items() if k not in row and not isinstance(v, list)}
+        row["error"] = Failure.of(trial).sentence if trial.error else None
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def curve_table(folder: Folder, results: Sequence[tune.Result]) -> pd.DataFrame:
-    """Builds a table of epochs of every trial of the Tune run in `folder`, with the trial's id, architecture and seed.
+def curve_table(trials: Sequence[LoggedTrial]) -> pd.DataFrame:
+    """Builds a table of epochs of every trial, with the trial's id, architecture and seed.
 
     The architecture comes from the configuration, or else from the result of the epoch.
     """
-    table = read_results(folder)
+    table = epochs_of(trials)
     if table.empty:
         return table
-    of_trials = [metrics_and_config(result, failed_trial(result)) for result in results]
-    configs = {metrics.get("trial_id"): config for metrics, config in of_trials}
-    table = table[table["trial_id"].isin(list(configs))]  # a kill may leave results of a trial unknown to Tune
     lists = [name for name in table.columns if table[name].map(lambda value: isinstance(value, list)).any()]
     table = table.drop(columns=lists)
     for key in ("architecture", "seed"):
-        values = table["trial_id"].map({trial: config.get(key) for trial, config in configs.items()})
+        values = table["trial_id"].map({trial.trial_id: trial.config.get(key) for trial in trials})
         table[key] = values if key not in table else values.where(values.notna(), table[key])
     return table
 
@@ -63,20 +57,6 @@ def failure_reasons(trials: pd.DataFrame) -> str:
     return "; ".join(sorted({str(reason) for reason in reasons(trials).dropna()})) or "no reason was recorded"
 
 
-def trial_id_of(result: tune.Result) -> str:
-    """Returns Tune's id of a trial; empty if the trial ended before its first result."""
-    metrics, _ = metrics_and_config(result, failed_trial(result))
-    return str(metrics.get("trial_id") or "")
-
-
-def metrics_and_config(result: tune.Result, failed: FailedTrial | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the last result of a trial, and its configuration without `settings`."""
-    metrics = result.metrics or {}
-    if failed is not None:
-        return metrics if failed.reported else {"trial_id": failed.trial_id}, failed.config
-    return metrics, searched_keys(result.config or {})
-
-
 # A separate Tuner reruns trials that ran out of GPU memory, with at least twice the share of a GPU. The searcher has
 # ended by then, so that its suggestions did not use these results. In the tables, reruns replace the rows of the failed
 # trials, under their ids. A searcher that is read back after the search (`best()`, an extended search) receives them.
@@ -86,10 +66,9 @@ RERUN_OF = "rerun_of"  # key of a configuration: the id of the trial that ran ou
 
 @dataclass(frozen=True)
 class Rerun:
-    """A rerun of a trial: its result, the folder of its Tune run, its share of a GPU."""
+    """A rerun of a trial: its result, its share of a GPU."""
 
-    result: tune.Result
-    folder: Folder
+    result: LoggedResult
     gpus: float
 
 
@@ -98,16 +77,14 @@ def larger_share(share: float) -> float:
     return share_of_trials(trials_of_share(min(1.0, 2 * share)))
 
 
-def short_of_memory(results: Sequence[tune.Result]) -> list[tune.Result]:
+def short_of_memory(results: Sequence[LoggedResult]) -> list[LoggedResult]:
     """Returns the `results` of trials that ran out of memory."""
-    failures = [str((result.metrics or {}).get("failure")) for result in results]
-    return [result for result, failure in zip(results, failures, strict=True) if failure.startswith(OUT_OF_MEMORY)]
+    return [result for result in results if str((result.metrics or {}).get("failure")).startswith(OUT_OF_MEMORY)]
 
 
-def rerun_plan(plan: TrialPlan, short: Sequence[tune.Result]) -> TrialPlan:
+def rerun_plan(plan: TrialPlan, short: Sequence[LoggedResult]) -> TrialPlan:
     """Returns a plan that repeats the trials with the same seeds, without a searcher and a scheduler."""
-    trials = [metrics_and_config(result, failed_trial(result)) for result in short]
-    configs = {config.get(RERUN_OF, metrics["trial_id"]): config for metrics, config in trials}
+    configs = {result.config.get(RERUN_OF, result.trial_id): result.config for result in short}
     keys = {key for config in configs.values() for key in config} - {RERUN_OF}
     chosen = {key: tune.sample_from(_Chosen({of: config.get(key) for of, config in configs.items()})) for key in keys}
     return replace(
@@ -125,7 +102,7 @@ def rerun_plan(plan: TrialPlan, short: Sequence[tune.Result]) -> TrialPlan:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The value of one key in the configuration of a rerun. It is a class, since Tune pickles it."""
+    """The value of one key in the configuration of a rerun."""
 
     values: Mapping[str, Any]
 
@@ -133,37 +110,42 @@ class _Chosen:
         return self.values[config[RERUN_OF]]
 
 
-def reruns_of(results: tune.ResultGrid, folder: Folder, gpus: float) -> dict[str, Rerun]:
+def reruns_of(results: Results, gpus: float) -> dict[str, Rerun]:
     """Returns the trials of a Tune run of `rerun_plan`, by the id of the trial that failed first."""
-    ended = [results[number] for number in range(len(results))]  # a `ResultGrid` iterates by index only
-    of = [metrics_and_config(result, failed_trial(result))[1][RERUN_OF] for result in ended]
-    return {trial_id: Rerun(result, folder, gpus) for trial_id, result in zip(of, ended, strict=True)}
+    return {result.config[RERUN_OF]: Rerun(result, gpus) for result in results}
 
 
-def rerun_trials(results: Sequence[tune.Result], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
+def rerun_trials(results: Sequence[LoggedResult], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
     """Builds the table of trials with their last results; `rerun_gpus` is the GPU share of reruns, if any."""
-    return _as_first(trial_table(last_results(results, reruns)), reruns)
+    first = trial_table([result.trial for result in results if result.trial_id not in reruns])
+    again = [_as_first(trial_table([rerun.result.trial]), of, rerun) for of, rerun in reruns.items()]
+    return _joined([first, *again], [result.trial_id for result in results])
 
 
-def last_results(results: Sequence[tune.Result], reruns: Mapping[str, Rerun]) -> list[tune.Result]:
-    return [reruns[of].result if (of := trial_id_of(result)) in reruns else result for result in results]
+def last_results(results: Sequence[LoggedResult], reruns: Mapping[str, Rerun]) -> list[LoggedResult]:
+    return [reruns[result.trial_id].result if result.trial_id in reruns else result for result in results]
 
 
-def rerun_curves(folder: Folder, results: Sequence[tune.Result], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
+def rerun_curves(results: Sequence[LoggedResult], reruns: Mapping[str, Rerun]) -> pd.DataFrame:
     """Builds the table of epochs; for a rerun trial, the epochs of its last run."""
-    tables = [curve_table(folder, [result for result in results if trial_id_of(result) not in reruns])]
-    for rerun in reruns.values():
-        tables.append(_as_first(curve_table(rerun.folder, [rerun.result]), reruns))
-    return pd.concat([table for table in tables if not table.empty] or tables[:1], ignore_index=True)
+    first = curve_table([result.trial for result in results if result.trial_id not in reruns])
+    again = [_as_first(curve_table([rerun.result.trial]), of, rerun) for of, rerun in reruns.items()]
+    return pd.concat([table for table in (first, *again) if not table.empty] or [first], ignore_index=True)
 
 
-def _as_first(table: pd.DataFrame, reruns: Mapping[str, Rerun]) -> pd.DataFrame:
-    first = {trial_id_of(rerun.result): of for of, rerun in reruns.items()}
-    if table.empty or not first:
+def _as_first(table: pd.DataFrame, trial_id: str, rerun: Rerun) -> pd.DataFrame:
+    if table.empty:
         return table
-    gpus = table["trial_id"].map({trial_id: reruns[of].gpus for trial_id, of in first.items()})
-    ids = table["trial_id"].map(lambda trial_id: first.get(trial_id, trial_id))
-    return table.drop(columns=RERUN_OF, errors="ignore").assign(trial_id=ids, **{RERUN_GPUS: gpus})
+    return table.drop(columns=RERUN_OF, errors="ignore").assign(trial_id=trial_id, **{RERUN_GPUS: rerun.gpus})
+
+
+def _joined(tables: Sequence[pd.DataFrame], order: Sequence[str]) -> pd.DataFrame:
+    """Returns the rows of all tables in the order of these trials."""
+    table = pd.concat([table for table in tables if not table.empty] or tables[:1], ignore_index=True)
+    if table.empty:
+        return table
+    places = {trial_id: place for place, trial_id in enumerate(order)}
+    return table.sort_values("trial_id", key=lambda ids: ids.map(places), kind="stable", ignore_index=True)
 
 
 def enter_reruns(ledger: Ledger, reruns: Mapping[str, Rerun], metric: str) -> None:

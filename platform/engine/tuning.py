@@ -1,60 +1,49 @@
-"""A stage that is one Tune run: start or restore it, and read it back."""
+"""A stage that is one Tune run: start or resume it, and read it back."""
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 from ray import tune
+from ray.tune.search import Searcher
 
-from archray.cluster.ray_compat import (
-    ACTOR_CACHE,
-    QUEUE_UPDATE,
-    REUSED_ACTOR,
-    TRIAL_CHECKPOINT,
-    TRIAL_ERROR,
-    TRIAL_FRAMES,
-    TRIAL_ID,
-    TRIAL_STATES,
-    TUNER_FILE,
-    check_called,
-    process_wide,
-)
+from archray.cluster.ray_compat import process_wide
 from archray.cluster.settings import ResourceSettings, concurrency, unused_share
-from archray.errors import DamagedFile, IncompatibleRay, RunInterrupted, tested_versions
+from archray.errors import DamagedFile, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine import trial_plan, trial_tables
-from archray.platform.engine.failed_trials import check_crashes, crashed_trials, quiet_deaths, retried_memory_kills
-from archray.platform.engine.interrupt import stop_gracefully
-from archray.platform.engine.restore import read_state, restore_state
-from archray.platform.engine.result_log import (
-    distinct_ids,
-    line_writer,
-    reduced_saves,
-    trial_statuses,
-    with_frames,
-    write_plan,
+from archray.platform.durable.callbacks import unread_results
+from archray.platform.durable.failed_trials import (
+    Failure,
+    check_crashes,
+    crashed_trials,
+    quiet_deaths,
+    retried_memory_kills,
 )
+from archray.platform.durable.idle_actors import idle_actors, return_memory
+from archray.platform.durable.interrupt import stop_gracefully
+from archray.platform.durable.results import LoggedResult, Results
+from archray.platform.durable.session import begin
+from archray.platform.engine import trial_plan, trial_tables
 from archray.platform.engine.run_costs import has_costs, with_costs
 from archray.platform.engine.settings import TuneOptions
 from archray.platform.engine.stage import Context, ReadsT, Stage, whole_run
 from archray.platform.engine.trial_plan import TrialPlan
-from archray.platform.engine.trial_tables import Rerun, trial_id_of
-from archray.platform.engine.tune_memory import idle_actors, return_memory
+from archray.platform.engine.trial_tables import Rerun
 from archray.platform.run.layout import CURVES, TRIALS, command
 from archray.platform.run.manifest import digest
 from archray.platform.run.run_summary import written_files
-from archray.platform.run.tune_snapshot import read_snapshot
+from archray.platform.run.trial_log import LoggedRun, epochs_of, read_log
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 
 CONCURRENCY = "concurrency.json"
 TUNE_ENVIRONMENT = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # `ResultLog` writes the results
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the log has the results
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # the log has the state
     "TUNE_RESTORE_RETRY_NUM": "2",  # the number of kept checkpoints, see `CheckpointTrouble`
     "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
 }
@@ -66,38 +55,36 @@ class TuneRun:
 
     folder: Folder
     plan: TrialPlan
-    results: tune.ResultGrid
+    results: Results
+    last_searcher: Searcher  # in its last state
     reruns: Mapping[str, Rerun] = field(default_factory=dict)  # reruns of trials that ran out of memory, by trial id
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """A row per trial, in the order of suggestion."""
-        return trial_tables.rerun_trials(self._first, self.reruns)
+        return trial_tables.rerun_trials(list(self.results), self.reruns)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        return trial_tables.rerun_curves(self.folder, self._first, self.reruns)
+        """A row per trial and epoch."""
+        return trial_tables.rerun_curves(list(self.results), self.reruns)
 
     @property
-    def ended(self) -> list[tune.Result]:
-        """The last result of each trial, including reruns."""
-        return trial_tables.last_results(self._first, self.reruns)
+    def epochs(self) -> pd.DataFrame:
+        """A row per trial and epoch with all entries of its result, lists included."""
+        return epochs_of([result.trial for result in self.ended])
 
-    @cached_property
-    def _first(self) -> list[tune.Result]:
-        """Results in the order of suggestion; Tune restores the newest trials first, and a grid in any order."""
-        results = [self.results[number] for number in range(len(self.results))]  # a `ResultGrid` iterates by index
-        if self.plan.searcher is None:
-            return sorted(results, key=trial_id_of)  # the ids are numbers
-        places = {record.trial_id: place for place, record in enumerate(self.searcher().records())}
-        return sorted(results, key=lambda result: places.get(trial_id_of(result), len(places)))
+    @property
+    def ended(self) -> list[LoggedResult]:
+        """The last result of each trial, including reruns."""
+        return trial_tables.last_results(list(self.results), self.reruns)
 
     @property
     def failures(self) -> str:
         """The distinct reasons of failed trials, in one line."""
         return trial_tables.failure_reasons(self.trials)
 
-    def checkpoint(self, result: tune.Result) -> tune.Checkpoint | None:
+    def checkpoint(self, result: LoggedResult) -> tune.Checkpoint | None:
         """Returns the last checkpoint of a trial; None for a failed trial.
 
         The plan sets `reads_checkpoints`; otherwise ended trials have no checkpoints.
@@ -107,16 +94,9 @@ class TuneRun:
 
     def searcher(self) -> Any:
         """The searcher in its last state, with the results of reruns."""
-        assert self.plan.searcher is not None  # callers planned a searcher
-        searcher = self.plan.searcher()
-        with tempfile.TemporaryDirectory() as scratch:
-            for name, state in read_snapshot(self.folder).items():
-                Folder(scratch).write_bytes(name, state)
-            searcher.restore_from_dir(scratch)
-        if isinstance(searcher, ArchraySearcher):
-            trial_tables.enter_reruns(searcher.ledger, self.reruns, self.plan.metric)
-        return_memory()
-        return searcher
+        if isinstance(self.last_searcher, ArchraySearcher):
+            trial_tables.enter_reruns(self.last_searcher.ledger, self.reruns, self.plan.metric)
+        return self.last_searcher
 
     def write_tables(self, folder: Folder, say: Callable[[str], None], *, keep_earlier: bool = False) -> None:
         """Writes the tables of trials and curves into the folder of a stage.
@@ -154,8 +134,7 @@ class TuneStage(Stage[ReadsT]):
         return context.folder(self.name) / f"tune-{digest(self.inputs(context))}"
 
     def check_state(self, context: Context[ReadsT]) -> None:
-        with suppress(ImportError, IncompatibleRay):  # the Tune run reports them
-            read_state(self._tuned(context))
+        read_log(self._tuned(context))
 
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
         tuned = self._tuned(context)
@@ -176,7 +155,7 @@ class TuneStage(Stage[ReadsT]):
         if has_costs(context):
             folder.write_parquet(TRIALS, with_costs(context, folder.read_parquet(TRIALS), fill=True))
         self.finish(context, folder, run)
-        context.grids["search" if self.search else self.name] = with_frames(run.results, tuned)
+        context.grids["search" if self.search else self.name] = run.results
 
 
 @process_wide
@@ -205,24 +184,23 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
     options = context.tune_options
     resources = trial_plan.with_shared_gpus(folder, plan, context, context.config.resources)
     options_of_stage = options if search else TuneOptions(callbacks=options.callbacks)
-    results = _tuned(folder, plan, context, resources, options_of_stage)
-    check_crashes(folder, trial_statuses(folder), command("resume", whole_run(context.run.folder)))
-    run, share = TuneRun(folder, plan, results), resources.gpus()
+    run, share = _tuned(folder, plan, context, resources, options_of_stage), resources.gpus()
+    check_crashes([result.trial for result in run.results], command("resume", whole_run(context.run.folder)))
     rerun_options = TuneOptions(options.run_config, None, options.callbacks)
     while 0 < share < 1 and (short := trial_tables.short_of_memory(run.ended)):
         share = trial_tables.larger_share(share)
         context.say(f"{count(len(short), 'trial')} ran out of memory; rerunning with {count(share, 'GPU')} each")
         again = folder.parent / f"{folder.name}-again-{share:g}"
         more = resources.model_copy(update={"gpus_per_trial": share, "trials_per_gpu": None})
-        results = _tuned(again, trial_tables.rerun_plan(plan, short), context, more, rerun_options)
-        run = replace(run, reruns={**run.reruns, **trial_tables.reruns_of(results, again, share)})
+        rerun = _tuned(again, trial_tables.rerun_plan(plan, short), context, more, rerun_options)
+        run = replace(run, reruns={**run.reruns, **trial_tables.reruns_of(rerun.results, share)})
     return_memory()
     return run
 
 
 def _tuned(
     folder: Folder, plan: TrialPlan, context: Context[Any], resources: ResourceSettings, options: TuneOptions
-) -> tune.ResultGrid:
+) -> TuneRun:
     """Executes one Tune run of `run_trials`.
 
     Args:
@@ -237,72 +215,35 @@ def _tuned(
     context.say(f"{trials}, {share}")
     if 0 < gpus < 1 and (idle := unused_share(gpus)) is not None:
         context.say(idle)
-    if not plan.resumes and folder.exists():
+    logged = read_log(folder)
+    earlier = list(logged.trials.values()) if logged is not None else []
+    if not plan.resumes and logged is not None:
         folder.set_aside()
-        context.say("trials restart, since Tune does not save the decisions of their scheduler")
-    if plan.searcher is not None and crashed_trials(
-        folder, trial_statuses(folder)
-    ):  # else `restore_state` reopens them
+        context.say("trials restart, since the decisions of their scheduler cannot be replayed")
+    elif plan.searcher is not None and crashed_trials(earlier):
         folder.set_aside()
         context.say("trials restart, since their processes crashed")
-    trainable = tune.with_resources(plan.trainable, trial_plan.trial_resources(plan, resources))
-    # Ray's dashboard shows the class name of an actor; Tune's wrapper has another name.
-    trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__
-    param_space = {"settings": plan.settings, **plan.keys}
     waits = "every running trial has saved its next checkpoint"
     with (
         stop_gracefully(context.console, waits) as interrupt,
         quiet_deaths(),
         retried_memory_kills(),
-        reduced_saves(),
-        distinct_ids(),
-        line_writer(),
+        unread_results(),
         idle_actors(at_a_time),
     ):
-        write_plan(folder, metric=plan.metric, mode=plan.mode, total=plan.total, before=plan.before)
-        restored = restore_state(folder, plan)
-        if restored:  # with an incomplete state, `Tuner.restore` would silently restart
-            tuner = tune.Tuner.restore(folder.uri, trainable=trainable, param_space=param_space)
-        else:
+        counts = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "before": plan.before}
+        with begin(folder, **counts) as session:
+            for trial in [] if plan.searcher is not None else list(earlier):
+                # With a searcher they stay ended, since later suggestions may depend on their end.
+                if trial.error and Failure.of(trial).processes and trial.trial_id not in session.open:
+                    session.reopen(trial.trial_id)
             labels = context.labels(folder.parent.name)
-            tune_config = trial_plan.tune_config_of(plan, options, labels, at_a_time)
-            run_config = trial_plan.run_config_of(
-                folder,
-                plan,
-                options,
-                labels,
-                tune_config.search_alg,
-                keep_checkpoints=resources.keep_checkpoints,
-            )
-            tuner = tune.Tuner(trainable, param_space=param_space, tune_config=tune_config, run_config=run_config)
-            if not folder.exists(TUNER_FILE):  # a resume needs this file
-                raise IncompatibleRay(tested_versions(f"Expected Ray Tune to write {TUNER_FILE} in {folder}, got none"))
-        results = tuner.fit()
-        requested = interrupt.requested
-        if not requested:
-            check_changes(results, restored, plan.searcher is not None)
-    _check_ended(folder, plan, results, requested)
-    return results
-
-
-def check_changes(results: tune.ResultGrid, restored: bool, searcher: bool) -> None:
-    """Checks that the Tune run used archray's changes of Tune; a restored run may have had no trial left to start.
-
-    Args:
-        searcher: whether the run has a searcher. Without one, Tune numbers the trials.
-
-    Raises: IncompatibleRay if results depend on a change that had no effect.
-    """
-    check_called(TRIAL_STATES, TRIAL_FRAMES, ACTOR_CACHE)
-    new = [] if restored else [results[number] for number in range(len(results))]
-    if new and searcher:
-        check_called(TRIAL_ID)
-    if any(result.error is None for result in new):
-        check_called(REUSED_ACTOR, QUEUE_UPDATE)
-    if any(result.error is not None for result in new):
-        check_called(TRIAL_ERROR)
-    if any(result.checkpoint for result in new):
-        check_called(TRIAL_CHECKPOINT)
+            tuner, searcher = trial_plan.tuner_of(session, plan, options, labels, resources, at_a_time)
+            tuner.fit()
+            last_searcher = searcher.replayed()
+    results = Results(read_log(folder) or LoggedRun(), folder, plan.metric, plan.mode)
+    _check_ended(plan, results, interrupt.requested)
+    return TuneRun(folder, plan, results, last_searcher)
 
 
 def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> int | None:
@@ -317,18 +258,11 @@ def _at_a_time(folder: Folder, plan: TrialPlan, resources: ResourceSettings) -> 
     return int(stage.read_json(CONCURRENCY, int))
 
 
-def _check_ended(folder: Folder, plan: TrialPlan, results: tune.ResultGrid, interrupted: bool) -> None:
+def _check_ended(plan: TrialPlan, results: Results, interrupted: bool) -> None:
     """Checks that all trials ended; `fit()` also returns after an interrupt. Raises: the errors of `run_trials`."""
-    statuses = trial_statuses(folder)
-    if len(results) > len(statuses) and not interrupted:
-        number = f"{len(statuses)} of {count(len(results), 'trial')}"
-        raise IncompatibleRay(tested_versions(f"Expected the state of every trial in {folder}, got {number}"))
-    # Tune saves a paused trial that its scheduler stops as PAUSED (observed in Ray 2.60).
-    ends = ("TERMINATED", "ERROR") if plan.scheduler is None else ("TERMINATED", "ERROR", "PAUSED")
-    running = [status for status in statuses if status not in ends]
+    ended = results.num_terminated + results.num_errors
     expected = plan.total if plan.searcher is None else 1
-    if interrupted or running or len(results) < expected:
-        ended = plan.before + len(statuses) - len(running)
+    if interrupted or ended < len(results) or len(results) < expected:
         raise RunInterrupted(
-            f"stopped after {ended} of at most {count(plan.total, 'trial')} ended; their results are saved"
+            f"stopped after {plan.before + ended} of at most {count(plan.total, 'trial')} ended; their results are saved"
         )

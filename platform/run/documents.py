@@ -124,27 +124,8 @@ class Scoring(BaseModel):
     failed: Count
 
 
-class Plan(BaseModel):
-    """Schema of a Tune run's `plan.json`."""
-
-    started: Number
-    done_before: Number
-    metric: str | None
-    mode: str | None
-    total: Count
-    before: Count
-
-
-class Started(BaseModel):
-    """Schema of a file in a Tune run's folder `started`."""
-
-    trial_id: str
-    config: dict[str, Any]
-    started: Number
-
-
 class Line(BaseModel):
-    """Schema of a line in a Tune run's folder `results`."""
+    """Schema of a result in a Tune run's log."""
 
     architecture: str | None = None
     epoch: Number = 0

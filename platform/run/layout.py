@@ -33,13 +33,8 @@ SEARCH_STAGES = ("supernet", "pool", "search", "selection")  # stages whose trai
 TRAINING_STAGES = (*SEARCH_STAGES, "final", "members")  # stages whose training counts
 REPEAT = "repeat-"  # prefix, before two digits: the folder of a repeat, which is itself a run
 
-# Files in the folder of a running stage; see `stage_progress`. The folder of a Tune run is `tune-DIGEST`.
-PLAN = "plan.json"  # Tune run: start, number of trials, metric and mode
-STARTED = "started"  # Tune run: a JSON file per trial with its configuration and its start
-RESULTS = "results"  # Tune run: a file of JSON lines per trial, a line per result
-SNAPSHOT = "snapshot.zip"  # Tune run: state files when Tune last wrote them all
-JOURNAL = "journal-"  # Tune run, prefix before a number: events of trials after the snapshot; see `tune_snapshot`
-FAILED = "failed"  # Tune run: TRIAL.json of each failed trial, and TRIAL.txt with stacks
+# Files in the folder of a running stage; see `stage_progress`. The folder of a Tune run is `tune-DIGEST`, with its log, see `trial_log`.
+FAILED = "failed"  # Tune run: TRIAL.txt with the native stacks of processes that died
 SHARDS = "shards"  # scoring: rows
 SCORING = "scoring.json"  # scoring: start, number of scored architectures, rate
 

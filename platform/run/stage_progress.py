@@ -1,26 +1,22 @@
-"""Progress of a running stage, from the files in its folder; read-only, without pandas or Ray.
+"""Progress of a running stage, from the files in its folder; read-only, without Ray.
 
-For a Tune run the module reads `plan.json`, a file in `started/` and `results/` per trial, and Tune's last state; for a
-scoring it reads `scoring.json`. Times come from the clocks of the run's machines, which may differ from the reader's.
+For a Tune run the module reads its log; for a scoring it reads `scoring.json`. Times come from the clocks of the run's
+machines, which may differ from the reader's.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from pydantic import BaseModel
 
 from archray.errors import DamagedFile
 from archray.files import Folder
 from archray.platform.quantities import as_float
-from archray.platform.run.documents import Line, Plan, Scoring, Started
-from archray.platform.run.layout import PLAN, RESULTS, SCORING, STARTED
-from archray.platform.run.tune_snapshot import kept_trials
+from archray.platform.run.documents import Line, Scoring
+from archray.platform.run.layout import SCORING
+from archray.platform.run.trial_log import LoggedRun, LoggedTrial, read_log
 
 Status = Literal["running", "ended", "failed"]
-_STARTS: Mapping[str, type[BaseModel]] = {SCORING: Scoring, PLAN: Plan}  # written at the start of the work
-_STATUSES: Mapping[str, Status] = {"TERMINATED": "ended", "ERROR": "failed"}  # Tune's; with other states it still runs
 
 
 @dataclass(frozen=True)
@@ -98,76 +94,67 @@ class StageProgress:
 
 def stage_progress(stage: Folder) -> StageProgress | None:
     """Reads the progress of the latest work in a stage's folder; None before any scoring or training."""
-    starts: list[tuple[float, Folder, str, dict[str, Any]]] = []
+    latest: tuple[float, StageProgress] | None = None
     for folder in (stage, *(stage / name for name in stage.folders())):
-        for name, kind in _STARTS.items():
-            if (start := _read(folder, name, kind)) is not None:
-                starts.append((float(start["started"]), folder, name, start))
-    if not starts:
-        return None
-    _, folder, name, start = max(starts, key=lambda entry: entry[0])
-    if name == PLAN:
-        return _tune_run(folder, start)
-    done, total, rate = start["done"], start["total"], start["rate"]
+        for start, progress in (_scoring(folder), _tune_run(folder)):
+            if progress is not None and (latest is None or start > latest[0]):
+                latest = start, progress
+    return None if latest is None else latest[1]
+
+
+def _scoring(folder: Folder) -> tuple[float, StageProgress | None]:
+    try:
+        scoring = folder.read_json(SCORING, Scoring)
+    except DamagedFile:  # the run may be writing it
+        return 0.0, None
+    done, total, rate = scoring["done"], scoring["total"], scoring["rate"]
     left = (total - done) / rate if rate else None
-    return StageProgress("architecture", done, start["failed"], total, seconds_left=left)
+    return scoring["started"], StageProgress("architecture", done, scoring["failed"], total, seconds_left=left)
 
 
-def _tune_run(folder: Folder, plan: Mapping[str, Any]) -> StageProgress:
-    statuses = {trial["trial_id"]: trial["status"] for trial in kept_trials(folder)}
-    started = [_read(folder / STARTED, name, Started) for name in (folder / STARTED).files()]
-    results = (folder / RESULTS).with_listing()
-    trials = sorted(
-        (_trial(results, trial, plan["metric"], statuses) for trial in started if trial is not None),
-        key=lambda trial: (trial.started, trial.trial_id),
-    )
+def _tune_run(folder: Folder) -> tuple[float, StageProgress | None]:
+    logged = read_log(folder)
+    return (0.0, None) if logged is None else (logged.sessions[-1].time, progress_of(logged))
+
+
+def progress_of(logged: LoggedRun) -> StageProgress:
+    """Returns the progress of a Tune run."""
+    plan, since = logged.plan, logged.sessions[-1].time
+    started = [trial for trial in logged.trials.values() if trial.started is not None]
+    trials = sorted(map(_trial_reader(plan.metric), started), key=lambda trial: (trial.started, trial.trial_id))
     done = [trial for trial in trials if trial.status != "running"]
     work = sum(trial.done for trial in trials)
-    last = max((trial.last for trial in trials if trial.last is not None), default=plan["started"])
-    rate = (work - plan["done_before"]) / (last - plan["started"]) if last > plan["started"] else 0.0
+    last = max((trial.last for trial in trials if trial.last is not None), default=since)
+    rate = (work - logged.ended_before) / (last - since) if last > since else 0.0
     return StageProgress(
         unit="trial",
-        done=plan["before"] + len(done),
+        done=plan.before + len(done),
         failed=sum(trial.status == "failed" for trial in done),
-        total=plan["total"],
-        metric=plan["metric"],
-        mode=plan["mode"],
+        total=plan.total,
+        metric=plan.metric,
+        mode=plan.mode,
         trials=trials,
-        seconds_left=(plan["total"] - plan["before"] - work) / rate if rate > 0 else None,
+        seconds_left=(plan.total - plan.before - work) / rate if rate > 0 else None,
     )
 
 
-def _trial(results: Folder, started: Mapping[str, Any], metric: str, statuses: Mapping[str, str]) -> TrialProgress:
-    trial_id = started["trial_id"]
-    lines = _lines(results, f"{trial_id}.jsonl")
-    last: Mapping[str, Any] = lines[-1] if lines else {}
-    status = _STATUSES.get(statuses.get(trial_id, ""), "ended" if last.get("done") else "running")
-    return TrialProgress(
-        trial_id=trial_id,
-        config=started["config"],
-        found=last.get("architecture"),
-        started=started["started"],
-        status="failed" if last.get("failure") else status,
-        values=[_finite(line.get(metric)) for line in lines],
-        epoch=int(last.get("epoch", last.get("training_iteration", 0))),
-        epochs=last.get("epochs"),
-        last=last.get("timestamp"),
-    )
+def _trial_reader(metric: str | None) -> Callable[[LoggedTrial], TrialProgress]:
+    def read(trial: LoggedTrial) -> TrialProgress:
+        last = Line.model_validate(trial.last_result)
+        status: Status = "running" if not trial.ended and not trial.last_result.get("done") else "ended"
+        return TrialProgress(
+            trial_id=trial.trial_id,
+            config=trial.config,
+            found=last.architecture,
+            started=trial.started or 0.0,
+            status="failed" if trial.error or trial.last_result.get("failure") else status,
+            values=[_finite(result.get(metric)) for result in trial.results],
+            epoch=int(last.epoch or last.training_iteration),
+            epochs=None if last.epochs is None else int(last.epochs),
+            last=last.timestamp,
+        )
 
-
-def _lines(folder: Folder, name: str) -> list[dict[str, Any]]:
-    try:
-        return folder.read_json_lines(name, Line)
-    except FileNotFoundError:
-        return []
-
-
-def _read(folder: Folder, name: str, kind: type[BaseModel]) -> dict[str, Any] | None:
-    """Reads a JSON file; None if it is incomplete, since the run may be writing it."""
-    try:
-        return dict(folder.read_json(name, kind))
-    except DamagedFile:
-        return None
+    return read
 
 
 def _finite(value: Any) -> float | None:

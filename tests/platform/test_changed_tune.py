@@ -25,7 +25,7 @@ from archray.cluster.ray_compat import PrivateName
 from archray.errors import IncompatibleRay
 from archray.files import Folder
 from archray.platform.engine import result_log
-from archray.platform.engine.failed_trials import FailureLog, quiet_deaths
+from archray.platform.durable.failed_trials import FailureLog, quiet_deaths
 from archray.platform.engine.result_log import KeepSnapshot, distinct_ids, line_writer, reduced_saves, trial_statuses
 from archray.platform.engine.tune_memory import idle_actors
 from archray.platform.engine.tuning import check_changes

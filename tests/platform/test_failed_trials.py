@@ -12,7 +12,7 @@ from archray_test_command import PATIENCE, finish, start
 
 from archray.errors import TrialCrashed
 from archray.files import Folder
-from archray.platform.engine.failed_trials import FailedTrial, check_crashes, failed_trials, quiet_deaths
+from archray.platform.durable.failed_trials import FailedTrial, check_crashes, failed_trials, quiet_deaths
 
 
 def folder_with(place: Path, *trials: dict) -> Folder:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from archray.platform.engine.failed_trials import MEMORY_SHORT
+from archray.platform.durable.failed_trials import MEMORY_SHORT
 
 GIB = 2**30
 SEARCH = """

@@ -26,8 +26,8 @@ from archray.cluster.ray_compat import (
     TRIAL_STATES,
     hidden_lines,
 )
-from archray.platform.engine.failed_trials import quiet_deaths
-from archray.platform.engine.interrupt import INTERRUPT
+from archray.platform.durable.failed_trials import quiet_deaths
+from archray.platform.durable.interrupt import INTERRUPT
 from archray.platform.engine.result_log import reduced_saves
 from archray.platform.engine.tune_memory import IdleActors, idle_actors
 from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment

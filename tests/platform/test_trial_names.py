@@ -11,7 +11,7 @@ import pytest
 from ray import tune
 
 from archray.files import Folder
-from archray.platform.engine.failed_trials import FailureLog, failed_trial, failed_trials, quiet_deaths
+from archray.platform.durable.failed_trials import FailureLog, failed_trial, failed_trials, quiet_deaths
 from archray.platform.engine.progress import TrialProgress
 from archray.platform.engine.trial_plan import TrialFolder, TrialName
 from archray.searchers import RandomSearch

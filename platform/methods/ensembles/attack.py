@@ -13,7 +13,7 @@ from rich.console import Console
 
 from archray.errors import ArchrayError, InvalidInput, RunFolderError, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
+from archray.platform.durable.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.methods.ensembles.final import map_over_cluster
 from archray.platform.methods.ensembles.tables import ENDED, PARTS, QUESTION, round_of, write_tables
 from archray.platform.models.model_files import load_model, trained

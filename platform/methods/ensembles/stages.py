@@ -18,8 +18,7 @@ from ray import tune
 from archray.cluster.actor_pool import Outcome
 from archray.errors import ArchrayError, RunInterrupted
 from archray.files import Folder
-from archray.platform.engine.interrupt import INTERRUPT, stop_gracefully
-from archray.platform.engine.result_log import read_results
+from archray.platform.durable.interrupt import INTERRUPT, stop_gracefully
 from archray.platform.engine.run_costs import searched_space
 from archray.platform.engine.stage import Context, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
@@ -119,7 +118,7 @@ def _write_posterior(context: Context[NESBSConfig], folder: Folder, run: TuneRun
     metrics = result.metrics or {}
     if metrics.get("posterior") is None:
         raise ArchrayError(f"learning the posterior failed: {run.failures}")
-    folder.write_parquet(CURVES, entropy_curves(context.run.space, read_results(run.folder)))
+    folder.write_parquet(CURVES, entropy_curves(context.run.space, run.epochs))
     folder.write_json(POSTERIOR, Posterior(json.loads(metrics["posterior"]), context.run.space).to_dict())
     context.say(
         f"{quantity_of('elbo').text(metrics['elbo'])} at scale {metrics['scale']:g}, KL {metrics['kl']:.4f}, mean "

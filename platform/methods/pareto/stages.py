@@ -10,12 +10,10 @@ from ray import tune
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.failed_trials import failed_trial
 from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.run_costs import has_costs, run_costs, with_costs
 from archray.platform.engine.stage import Context, Stage, Work, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
-from archray.platform.engine.trial_tables import metrics_and_config
 from archray.platform.engine.tuning import TuneRun, TuneStage
 from archray.platform.methods import searchers
 from archray.platform.methods.method import MakeSearcher
@@ -189,7 +187,7 @@ def _plan(context: Context[SeveralObjectivesConfig], tuned: Folder) -> TrialPlan
 
 
 def _finish(context: Context[SeveralObjectivesConfig], folder: Folder, tuned: TuneRun) -> None:
-    ended = [(metrics_and_config(result, failed_trial(result))[1]["architecture"], result) for result in tuned.ended]
+    ended = [(result.config["architecture"], result) for result in tuned.ended]
     for number, name in _left(context, folder).itertuples(index=False):
         best = best_result([result for architecture, result in ended if architecture == name])
         if best is not None:

@@ -146,7 +146,7 @@ def _write_best(context: Context[RandomSearchWSConfig], folder: Folder, run: Tun
     """Scores random architectures with the weights of every finished trial, and selects the best of each trial."""
     stages.write_entropies(context, folder, run)
     config, trials = context.config, run.trials.assign(failure=reasons(run.trials))
-    results = {(result.metrics or {}).get("trial_id"): result for result in run.ended}
+    results = {first.trial_id: last for first, last in zip(run.results, run.ended, strict=True)}
     cells: list[dict[str, Any]] = []
     tables: list[pd.DataFrame] = []
     for trial in trials.to_dict("records"):

@@ -11,7 +11,6 @@ from ray import tune
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.result_log import read_results
 from archray.platform.engine.run_costs import (
     constraints_of,
     describe,
@@ -120,7 +119,7 @@ def write_entropies(context: Context[SupernetSearchConfig], folder: Folder, run:
     """Writes the entropies of the weights of every edge, if the search learns weights."""
     options = context.config.supernet
     operations = {group.name: len(group.operations) for group in options.groups(context.run.space)}
-    entropies = entropy_table(read_results(run.folder), run.trials, operations)
+    entropies = entropy_table(run.epochs, run.trials, operations)
     if not entropies.empty and options.optimizer.name != "none":  # otherwise weights stay uniform
         folder.write_parquet(ENTROPIES, entropies)
 

@@ -1,30 +1,28 @@
-"""Records of failed trials, with the stacks of processes that died; handling of full disks and damaged checkpoints.
+"""Failures of trials, with the stacks of processes that died; handling of full disks and damaged checkpoints.
 
-Tune reads a trial's configuration from its last result. A trial that failed before its first result has no result, or
-the result of the trial whose actor it reuses. archray therefore writes the configuration when the trial fails. Compiled
-code (torch, oneDNN, a custom extension) can abort the whole process. Ray's message then lacks the cause, which is at
-the end of the worker's log; archray keeps this end.
+Compiled code (torch, oneDNN, a custom extension) can abort the whole process. Ray's message then lacks the cause, which
+is at the end of the worker's log; archray keeps this end.
 """
 
 import errno
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import ray
-from ray import exceptions, tune
+from pydantic import BaseModel
+from ray import cloudpickle, exceptions, tune
 
-from archray.cluster.ray_compat import TASK_ERROR, TRIAL_ERROR, hidden_lines, process_wide, replaced
+from archray.cluster.ray_compat import TASK_ERROR, hidden_lines, process_wide, replaced
 from archray.disks import FULL_TEXTS, is_full
 from archray.errors import DiskFull, TrialCrashed
 from archray.files import Folder
-from archray.platform.engine.result_log import experiment_folder
-from archray.platform.engine.tune_memory import keep_checkpoints
+from archray.platform.durable.session import current
 from archray.platform.run.layout import FAILED
+from archray.platform.run.trial_log import LoggedTrial
 from archray.plurals import count
 
 logger = logging.getLogger(__name__)
@@ -35,22 +33,21 @@ RAYLET_NOTICES = ("A worker died or was killed while executing a task", "killed 
 KILLED = "killed"  # the process died, by a signal if its stack names one
 NODE_LOST = "lost with its node"
 MEMORY_SHORT = "ended by Ray, as its node was short of memory"  # stored in files, and compared
-ERROR = "archray_error"  # attribute with a trial's last error, in its temporary state, which Tune never saves
 STACK_BEGINS = re.compile(r"\*\*\* (?P<signal>SIG[A-Z]+) received|Fatal Python error: (?P<name>.*)")
 
 
-@dataclass(frozen=True)
-class FailedTrial:
-    """A trial that ended in an error, or that failed and is retried."""
+class Failure(BaseModel, frozen=True):
+    """A failure of a trial: its last one if the trial was retried."""
 
-    trial_id: str
-    folder: str  # name of its folder in the folder of the Tune run
-    config: dict[str, Any]  # without `settings`
-    reported: bool  # whether it had reported a result; if not, Tune's last result belongs to another trial
-    error: str  # the last error, in one line
-    processes: Sequence[int] = ()  # ids of its processes that died; 0 if unknown
+    error: str  # in one line
+    processes: tuple[int, ...] = ()  # ids of the trial's processes that died; 0 if unknown
     cause: str | None = None  # cause of the last death: a signal in the stack, NODE_LOST or MEMORY_SHORT
     stack: str | None = None  # file with the stacks, if it exists
+
+    @classmethod
+    def of(cls, trial: LoggedTrial) -> "Failure":
+        """Returns the failure of a trial that ended in an error."""
+        return cls.model_validate(trial.failure or {"error": "see its error.txt"})
 
     @property
     def sentence(self) -> str:
@@ -68,7 +65,7 @@ def _death(cause: str | None, times: int, was: str = "was") -> str:
     return how if times == 1 else f"{how}, {'twice' if times == 2 else count(times, 'time')}"
 
 
-def _left(trial: FailedTrial, whose: str = "") -> str:
+def _left(trial: Failure, whose: str = "") -> str:
     if trial.cause in (NODE_LOST, MEMORY_SHORT):
         return ""
     place = "is available" if trial.stack is None else f"is in {trial.stack}"
@@ -76,50 +73,45 @@ def _left(trial: FailedTrial, whose: str = "") -> str:
 
 
 class FailureLog(tune.Callback):
-    """Records every failure of a trial. It has neither state nor paths: Tune pickles callbacks, and a run may move."""
+    """Records every failure of a trial. Must come before `Recorder`, which records the end of the trial."""
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        folder = experiment_folder(trial) / FAILED
-        name = f"{trial.trial_id}.json"
-        before = folder.read_json(name) if folder.exists(name) else {}
-        processes, cause, stack = before.get("processes", []), before.get("cause"), before.get("stack")
+        session = current()
+        name = session.id_of(trial)
+        before = session.failures.get(name) or Failure.of(session.open[name])
+        processes, cause, stack = before.processes, before.cause, before.stack
         error = last_error(trial)
         death = _death_of(error)
         if death is None:
-            processes = []
+            processes = ()
         else:
             pid = re.search(r"\bpid[:=] ?(\d+)", str(error))
             number = int(pid[1]) if pid else 0
             if not number or number not in processes:  # the death of a reused actor is reported twice
-                processes.append(number)
+                processes = (*processes, number)
                 cause, stack = death, None
                 if death == KILLED:
-                    cause, stack = _keep_stack(folder, f"{trial.trial_id}.txt", str(error), number)
+                    cause, stack = _keep_stack(session.folder / FAILED, f"{name}.txt", str(error), number)
         lines = str(error or "").strip().splitlines()  # the last line, after the traceback, names the error
-        failed = FailedTrial(
-            trial_id=trial.trial_id,
-            folder=trial.relative_logdir,
-            config=searched_keys(trial.config),
-            reported=bool(set(trial.run_metadata.last_result) - {"trial_id"}),
-            error=lines[-1].strip() if lines else "see its error.txt",
-            processes=processes,
-            cause=cause,
-            stack=stack,
-        )
-        folder.write_json(name, asdict(failed))
+        text = lines[-1].strip() if lines else "see its error.txt"
+        failure = Failure(error=text, processes=processes, cause=cause, stack=stack)
+        session.failures[name] = failure
+        session.record("failed", name, failure=failure.model_dump(mode="json"))
 
     on_trial_recover = on_trial_error
 
 
-def searched_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keys of a trial's configuration that the searcher or the plan set."""
-    return {key: value for key, value in config.items() if key != "settings"}
-
-
 def last_error(trial: Any) -> BaseException | None:
-    """Returns the last error of a trial, in this process and inside `quiet_deaths`."""
-    error: BaseException | None = getattr(trial.temporary_state, ERROR, None)
-    return error
+    """Returns the last error of a trial, which Tune has written in the trial's folder."""
+    try:
+        text = Path(trial.error_file).read_text(errors="replace").rpartition("Failure # ")[2].partition("\n")[2].strip()
+    except (OSError, TypeError):  # no error
+        return None
+    with suppress(Exception):  # Tune pickles only some types
+        error: BaseException = cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
+        if str(error).strip() == text:  # not that of an earlier failure
+            return error
+    return RuntimeError(text)
 
 
 def _death_of(error: object) -> str | None:
@@ -153,40 +145,23 @@ def _keep_stack(folder: Folder, name: str, message: str, process: int) -> tuple[
     return first_line["signal"] or first_line["name"], f"{folder}/{name}"
 
 
-def failed_trial(result: tune.Result) -> FailedTrial | None:
-    """Returns the record of a trial that ended in an error; None for another trial."""
-    if result.error is None:
-        return None
-    place = PurePosixPath(result.path)
-    trials = failed_trials(Folder(str(place.parent), filesystem=result.filesystem))
-    return next((failed for failed in trials.values() if failed.folder == place.name), None)
-
-
-def failed_trials(folder: Folder) -> Mapping[str, FailedTrial]:
-    """Returns the failed trials of the Tune run in `folder`, by id; a retry may have succeeded later."""
-    records = folder / FAILED
-    names = [name for name in records.files() if name.endswith(".json")]
-    return {name.removesuffix(".json"): FailedTrial(**records.read_json(name)) for name in names}
-
-
-def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
-    """Checks the Tune run in `folder` for crashes.
+def check_crashes(trials: Sequence[LoggedTrial], resume: str) -> None:
+    """Checks the trials of a Tune run for crashes.
 
     Args:
-        statuses: statuses of its trials.
         resume: command that resumes the run.
 
     Raises: TrialCrashed if all trials ended in an error, and processes died.
     """
-    dead = crashed_trials(folder, statuses)
+    dead = crashed_trials(trials)
     if not dead:
         return
     shown = next((trial for trial in dead if trial.stack), dead[0])
-    if len(statuses) == 1:
+    if len(trials) == 1:
         what = shown.sentence
     else:
         times = sum(len(trial.processes) for trial in dead)
-        several = f"{'all' if len(dead) == len(statuses) else f'{len(dead)} of'} {count(len(statuses), 'trial')}"
+        several = f"{'all' if len(dead) == len(trials) else f'{len(dead)} of'} {count(len(trials), 'trial')}"
         in_all = " in all" if len(dead) > 1 else ""
         what = f"the processes of {several} {_death(shown.cause, times, 'were')}{in_all}{_left(shown, ' of one')}"
     if shown.cause == NODE_LOST:
@@ -206,11 +181,11 @@ def check_crashes(folder: Folder, statuses: Sequence[str], resume: str) -> None:
     raise TrialCrashed(f"{what}. {advice}. Then restart these trials with: {resume}")
 
 
-def crashed_trials(folder: Folder, statuses: Sequence[str]) -> list[FailedTrial]:
-    """Returns the trials whose processes died if all trials of the Tune run failed; else an empty list."""
-    if not statuses or set(statuses) != {"ERROR"}:
+def crashed_trials(trials: Sequence[LoggedTrial]) -> list[Failure]:
+    """Returns the failures of trials whose processes died if all trials of a Tune run failed; else an empty list."""
+    if not trials or not all(trial.ended and trial.error for trial in trials):
         return []
-    return [trial for trial in failed_trials(folder).values() if trial.processes]
+    return [failure for failure in map(Failure.of, trials) if failure.processes]
 
 
 @contextmanager
@@ -233,7 +208,7 @@ class CheckpointTrouble(tune.Callback):
     """Stops the Tune run when a trial cannot save on a full disk, where a retry would also fail.
 
     A trial whose last checkpoint cannot be read resumes from the previous checkpoint, or restarts. Tune calls this only
-    if `TUNE_RESTORE_RETRY_NUM` is set. The callback has neither state nor paths.
+    if `TUNE_RESTORE_RETRY_NUM` is set.
     """
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -252,7 +227,10 @@ def _drop_last_checkpoint(trial: Any) -> None:
     if damaged is None:
         return
     others = [result for result in manager.best_checkpoint_results if result is not damaged]
-    keep_checkpoints(trial, others)
+    trial.run_metadata.checkpoint_manager = remaining = type(manager)(manager.checkpoint_config)
+    for result in others:
+        remaining.register_checkpoint(result)
+    trial.run_metadata.invalidate_cache()
     action = "resumes from the previous checkpoint" if others else "restarts"
     logger.warning("%s: cannot read the checkpoint %s; the trial %s", trial, damaged.checkpoint.path, action)
 
@@ -261,22 +239,13 @@ def _drop_last_checkpoint(trial: Any) -> None:
 def quiet_deaths() -> Iterator[None]:
     """Hides messages of Tune and Ray about a dead process or a full disk, which archray reports itself.
 
-    Prints Tune's traceback of other errors once. Keeps each error for `last_error`, since Tune pickles only some types.
+    Prints Tune's traceback of other errors once.
     """
     with (
-        replaced(TRIAL_ERROR, _keeping_error),
         _quiet_loggers(),
         hidden_lines(lambda line: any(notice in line for notice in RAYLET_NOTICES)),
     ):
         yield
-
-
-def _keeping_error(handle_error: Callable[..., None]) -> Callable[..., None]:
-    def keep(trial: Any, exc: Any = None) -> None:
-        setattr(trial.temporary_state, ERROR, exc)
-        handle_error(trial, exc)
-
-    return keep
 
 
 class KilledForMemory(exceptions.RayActorError, exceptions.OutOfMemoryError):

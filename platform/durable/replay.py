@@ -1,0 +1,370 @@
+"""Replay of a log: a new Tuner continues a Tune run, whose searcher and scheduler learn what happened before."""
+
+import copy
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+from ray import tune
+from ray.tune.schedulers import AsyncHyperBandScheduler
+from ray.tune.search import Searcher
+from ray.tune.search.variant_generator import generate_variants
+
+from archray.errors import RunFolderError
+from archray.platform.durable.session import CHECKPOINTS, Session, checkpoints_of, current, log_id
+from archray.platform.run.trial_log import ITERATION, Event, LoggedRun, LoggedTrial, plain_config
+
+logger = logging.getLogger(__name__)
+PENDING = 200  # maximum number of trials that wait for resources, as in Tune without a searcher
+UNLIMITED = 10**6  # concurrent trials of a run without a limit
+TOTALS = (ITERATION, "time_total_s", "timesteps_total", "episodes_total")  # entries of results that grow in a trial
+
+
+class Variants(Searcher):
+    """Suggests the configurations of a `param_space` as Tune does without a searcher: a grid, and random draws.
+
+    Args:
+        space: the `param_space`.
+        num_samples: as in `TuneConfig`; -1: without end.
+        seed: seed of the draws, for the same configurations after a resume.
+    """
+
+    def __init__(self, space: Mapping[str, Any], num_samples: int = 1, seed: int = 0) -> None:
+        super().__init__()
+        self._variants = self._draw({"config": dict(space)}, num_samples, np.random.RandomState(seed))  # noqa: NPY002
+
+    @staticmethod
+    def _draw(spec: dict[str, Any], num_samples: int, random_state: Any) -> Iterator[dict[str, Any]]:
+        while num_samples != 0:
+            for _, variant in generate_variants(spec, random_state=random_state):
+                yield variant["config"]
+            num_samples -= 1
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        self._metric, self._mode = metric, mode
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]  # Ray omits FINISHED
+        config: dict[str, Any] | None = next(self._variants, None)
+        return Searcher.FINISHED if config is None else config
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None: ...
+
+
+class LoggedSearcher(Searcher):
+    """The searcher of a Tune run with a log: records suggestions and ends of trials, and replays those in the log.
+
+    Trials that had not ended come first, with their checkpoints. Finished trials never reach Tune.
+
+    Args:
+        searcher: suggests the trials, in its state before the first of them.
+        most: maximum number of trials in the log; -1: as many as the searcher suggests.
+        strict: whether a searcher must suggest the configurations in the log again. If not, it does not learn from a
+            trial for which it suggests another configuration.
+        fixed: keys of all configurations that the searcher does not suggest.
+        scheduler: a scheduler whose method `replay`, if it has one, receives the log.
+
+    Attributes:
+        inner: the searcher that suggests the trials.
+        configs: the suggested configurations of all trials, by id, if they have entries that the log cannot represent.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        *,
+        most: int = -1,
+        strict: bool = True,
+        fixed: Mapping[str, Any] | None = None,
+        scheduler: Any = None,
+    ) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+        self._inner, self._most, self._strict, self._fixed = searcher, most, strict, fixed or {}
+        self._limit = UNLIMITED
+        self._handed: set[str] = set()  # ids of the trials that Tune has, and that have not ended
+        self._waiting: list[LoggedTrial] | None = None  # trials of earlier sessions; None before the replay
+        self.configs: dict[str, dict[str, Any]] = {}
+
+    def __reduce__(self) -> Any:
+        return Searcher, ()  # Tune pickles its Tuner, and nothing reads the pickle
+
+    @property
+    def inner(self) -> Searcher:
+        return self._inner
+
+    @property
+    def metric(self) -> Any:
+        return self._inner.metric
+
+    @property
+    def mode(self) -> Any:
+        return self._inner.mode
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        return bool(self._inner.set_search_properties(metric, mode, config, **spec))
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        self._inner.set_max_concurrency(max_concurrent)
+        self._limit = max_concurrent
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]  # Ray omits FINISHED
+        session = current()
+        self.replayed()
+        assert self._waiting is not None  # after the replay
+        pending = sum(session.open[name].started is None for name in self._handed)
+        if trial_id in session.ids or len(self._handed) >= self._limit or pending >= PENDING:
+            return None  # Tune asks again, with another id
+        if self._waiting:
+            trial = self._waiting.pop(0)
+            config = {**self.configs.get(trial.trial_id, trial.config), **continued(session, trial)}
+            name = trial.trial_id
+        else:
+            if 0 <= self._most <= session.ended + len(session.open):
+                return Searcher.FINISHED
+            name = session.next_id()
+            suggestion: Any = self._inner.suggest(name)
+            if not isinstance(suggestion, dict):
+                return suggestion  # type: ignore[no-any-return]
+            config = suggestion
+            self._record(session, name, config)
+        session.ids[trial_id] = name
+        self._handed.add(name)
+        return dict(config)
+
+    def _record(self, session: Session, name: str, config: dict[str, Any]) -> None:
+        plain = plain_config({**self._fixed, **config})
+        session.record("suggested", name, config=plain)
+        self._keep(name, config)
+
+    def _keep(self, name: str, config: dict[str, Any]) -> None:
+        if plain_config(config) != config:  # objects that the log cannot represent
+            self.configs[name] = config
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self._inner.on_trial_result(current().ids[trial_id], result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        session = current()
+        name = session.ids[trial_id]
+        if not error:  # `Recorder` records this end after the reason
+            session.record("ended", name, has_result=result is not None)
+        self._handed.discard(name)
+        self._inner.on_trial_complete(name, result=result, error=error)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Writes an empty file: Tune saves searchers, and the log has the state."""
+        open(checkpoint_path, "wb").close()
+
+    def restore(self, checkpoint_path: str) -> None: ...
+
+    # Replay
+
+    def replayed(self) -> Searcher:
+        """Returns the searcher that suggests the trials, also if Tune has not asked for a suggestion."""
+        if self._waiting is None:
+            self.replay(current())
+        return self._inner
+
+    def replay(self, session: Session) -> None:
+        """Repeats the calls of earlier sessions.
+
+        Raises: RunFolderError, with the first trial, if a strict searcher suggests other configurations.
+        """
+        logged = session.logged
+        assert logged is not None  # before the replay
+        results: dict[str, dict[str, Any]] = {}
+        unknown: set[str] = set()
+        for event in logged.events:
+            name = event.trial
+            if event.event == "suggested":
+                self._suggest_again(event, unknown)
+            elif name in unknown:
+                continue
+            elif event.event == "result":
+                results[name] = {**event.result, "trial_id": name}
+                if not event.result.get("done"):
+                    self._inner.on_trial_result(name, results[name])
+            elif event.event == "ended":
+                result = results.get(name) if event.has_result else None
+                self._inner.on_trial_complete(name, result=result, error=event.error)
+        if hasattr(self._scheduler, "replay"):
+            self._scheduler.replay(logged)
+        self._waiting = []
+        for trial in list(session.open.values()):
+            if trial.is_complete and trial.trial_id not in unknown:  # a kill came before its end
+                session.record("ended", trial.trial_id, has_result=True)
+                self._inner.on_trial_complete(trial.trial_id, result={**trial.metrics})
+            else:
+                self._waiting.append(trial)
+        session.logged = None
+
+    def _suggest_again(self, event: Event, unknown: set[str]) -> None:
+        suggestion: Any = self._inner.suggest(event.trial)
+        is_config = isinstance(suggestion, dict)
+        if isinstance(self._inner, Variants):  # draws may depend on more than the seed, and the log has them
+            self._keep(event.trial, {**(suggestion if is_config else {}), **event.config})
+            return
+        again = plain_config({**self._fixed, **suggestion}) if is_config else suggestion
+        if again == event.config:
+            self._keep(event.trial, suggestion)
+            return
+        kind = type(self._inner).__name__
+        if self._strict:
+            raise RunFolderError(
+                f"Expected {kind} to suggest {event.config} for trial {event.trial} as before the interruption, got "
+                f"{again}. Resume with the version of archray, the space and the files with which the run was started"
+            )
+        logger.warning(
+            "%s suggests %s again for trial %s, which has the config %s. It does not learn from this trial.",
+            kind,
+            suggestion,
+            event.trial,
+            event.config,
+        )
+        unknown.add(event.trial)
+        if is_config:
+            self._inner.on_trial_complete(event.trial, error=True)
+
+
+def continued(session: Session, trial: LoggedTrial) -> dict[str, Any]:
+    """Returns the entry of the configuration with which a trial continues; empty if it starts from scratch.
+
+    The entry has the checkpoints of earlier sessions, the newest first, each with the totals of its result.
+    """
+    existing = checkpoints_of(session, trial)
+    if not existing:
+        return {}
+    results = {result.get(ITERATION): result for result in trial.results}
+    folder = session.folder
+    filesystem = None if "://" in folder.uri or folder.local_path() is not None else folder.filesystem
+    saved = []
+    for path, iteration in existing:
+        place = (folder / path).path if filesystem is not None else (folder / path).uri
+        totals = {name: value for name in TOTALS if (value := results.get(iteration, {}).get(name)) is not None}
+        saved.append((tune.Checkpoint(place, filesystem=filesystem), {ITERATION: iteration, **totals}))
+    return {CHECKPOINTS: saved}
+
+
+def resumable(trainable: Any) -> type[tune.Trainable]:
+    """Returns a subclass of a Tune trainable that continues from the checkpoints in its configuration.
+
+    It loads them before the first step. If the newest checkpoint cannot be read, the trial continues from the one
+    before, or starts from scratch.
+
+    Args:
+        trainable: a class, a function, or a registered name.
+    """
+    base = class_of(trainable)
+
+    class Resumed(base):  # type: ignore[misc, valid-type]  # a class that is known at run time only
+        """A trainable that can continue from checkpoints of an earlier session."""
+
+        # Names that no trainable of a user has.
+        _archray_saved: ClassVar[Sequence[Any]] = ()  # checkpoints to try, see `continued`
+        _archray_before: ClassVar[Mapping[str, float]] = MappingProxyType({})  # totals of the loaded checkpoint
+
+        def __init__(self, config: dict[str, Any] | None = None, *arguments: Any, **options: Any) -> None:
+            vars(self).update(_archray_saved=(config or {}).pop(CHECKPOINTS, ()), _archray_before={})
+            super().__init__(config, *arguments, **options)
+
+        def reset(self, new_config: dict[str, Any], *arguments: Any, **options: Any) -> bool:
+            vars(self).update(_archray_saved=new_config.pop(CHECKPOINTS, ()), _archray_before={})
+            return bool(super().reset(new_config, *arguments, **options))
+
+        def train(self) -> dict[str, Any]:
+            saved, self._archray_saved = self._archray_saved, ()
+            for number, (checkpoint, totals) in enumerate(saved, start=1):
+                try:
+                    super().restore(checkpoint)
+                    self._archray_before = totals
+                    break
+                except Exception as error:
+                    action = "resumes from the previous checkpoint" if number < len(saved) else "restarts"
+                    logger.warning("%s: cannot read the checkpoint %s (%s); the trial %s", self, checkpoint, error, action)
+                    self.setup(copy.deepcopy(self.config))
+            result: dict[str, Any] = super().train()
+            for name, before in self._archray_before.items():
+                if name in result:
+                    result[name] += before
+            return result
+
+        def restore(self, *arguments: Any, **options: Any) -> Any:
+            vars(self).update(_archray_saved=(), _archray_before={})  # Tune restores a checkpoint of this session
+            return super().restore(*arguments, **options)
+
+    Resumed.__name__ = Resumed.__qualname__ = base.__name__
+    return Resumed
+
+
+def class_of(trainable: Any) -> type[tune.Trainable]:
+    """Returns the class of a Tune trainable; Tune wraps functions in one."""
+    from ray.tune.registry import get_trainable_cls
+
+    if isinstance(trainable, type):
+        return trainable
+    if not isinstance(trainable, str):
+        name = getattr(trainable, "__name__", "trainable")
+        tune.register_trainable(name, trainable)
+        trainable = name
+    return get_trainable_cls(trainable)  # type: ignore[no-any-return]
+
+
+class ResumedASHA(AsyncHyperBandScheduler):
+    """Ray Tune's ASHA (Li et al. 2020), which replays the results of a resumed run, since Tune saves no scheduler.
+
+    It knows trials by their ids in the log. A trial that had not ended has no results after its last checkpoint, and
+    reports them again.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._added: set[str] = set()  # ids of the trials that it knows
+
+    @classmethod
+    def from_scheduler(cls, scheduler: AsyncHyperBandScheduler) -> "ResumedASHA":
+        """Returns a copy of a scheduler that has received no result yet."""
+        resumed = cls()
+        vars(resumed).update(copy.deepcopy(vars(scheduler)))
+        return resumed
+
+    def replay(self, logged: LoggedRun) -> None:
+        """Repeats the calls of earlier sessions."""
+        last: dict[str, dict[str, Any]] = {}
+        for event in logged.events:
+            trial = SimpleNamespace(trial_id=event.trial)  # of a trial, ASHA reads only this
+            if event.event == "suggested":
+                self._add(event.trial)
+            elif event.event == "result":
+                if event.trial in last:
+                    super().on_trial_result(None, trial, last[event.trial])
+                last[event.trial] = event.result
+            elif event.event == "ended" and event.trial in last:  # Tune reports a trial's own end only as its end
+                super().on_trial_complete(None, trial, last.pop(event.trial))
+        for name, result in last.items():
+            super().on_trial_result(None, SimpleNamespace(trial_id=name), result)
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        if _named(trial).trial_id not in self._added:
+            self._add(_named(trial).trial_id)
+
+    def _add(self, name: str) -> None:
+        super().on_trial_add(None, SimpleNamespace(trial_id=name))
+        self._added.add(name)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        return str(super().on_trial_result(tune_controller, _named(trial), result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        super().on_trial_complete(tune_controller, _named(trial), result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_remove(tune_controller, _named(trial))
+
+
+def _named(trial: Any) -> Any:
+    """Returns a trial under its id in the log; its own id outside of a Tune run with a log."""
+    return SimpleNamespace(trial_id=log_id(trial))
