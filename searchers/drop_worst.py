@@ -1,6 +1,7 @@
 """A Tune scheduler that drops the worst trials once, at a common time. GAEA, Li et al. 2021, App. C.1.3."""
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray.tune.experiment import Trial
@@ -18,7 +19,8 @@ class DropWorst(FIFOScheduler):
     3. The other trials are stopped. A trial whose metric is NaN ranks last.
 
     The decision is a function of the trials' last results, which Tune saves. So `Tuner.restore` resumes a killed
-    experiment at any point with the same decision. Tune's own schedulers do not keep their decisions.
+    experiment at any point with the same decision, and so does `DurableTuner`, which calls `replay`. Tune's own
+    schedulers do not keep their decisions.
 
     Do not limit concurrent trials: Tune counts paused trials as running, so with a limit below `trials` the remaining
     trials would never start.
@@ -59,6 +61,24 @@ class DropWorst(FIFOScheduler):
         self.trials, self.keep, self.at, self.time_attr = trials, keep, at, time_attr
         self._metric, self._mode = metric, mode
         self._survivors: set[str] | None = None  # trial ids; None before the decision and after a restore
+        self._log_id: Callable[[Any], str] = lambda trial: str(trial.trial_id)
+        self._earlier: dict[str, Mapping[str, Any]] = {}  # last results of unfinished trials of earlier sessions
+        self._ended = self._ended_beyond = 0  # trials of earlier sessions that ended, and those of them beyond `at`
+
+    def replay(self, logged: Any, log_id: Callable[[Any], str]) -> None:
+        """Continues after earlier sessions of a Tune run, whose ended trials the new Tuner does not have.
+
+        Args:
+            logged: the trials of earlier sessions, a `LoggedRun`.
+            log_id: a function from a trial of Tune to its id in the log.
+        """
+        self._log_id = log_id
+        for trial in logged.trials.values():
+            if trial.ended:
+                self._ended += 1
+                self._ended_beyond += self._time_of(trial.last_result) > self.at
+            else:
+                self._earlier[trial.trial_id] = trial.last_result
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         if self._metric and metric:
@@ -72,7 +92,7 @@ class DropWorst(FIFOScheduler):
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Pauses a restored trial that had reached `at`: Tune makes paused trials of a restored experiment pending."""
+        """Pauses a trial that had reached `at` before an interruption, since Tune makes it pending."""
         if trial.status == Trial.PENDING and self._time(trial) == self.at:
             trial.set_status(Trial.PAUSED)
 
@@ -87,7 +107,7 @@ class DropWorst(FIFOScheduler):
                 return trial
         if self._survivors is None:
             running = [trial for trial in trials if trial.status == Trial.RUNNING]
-            if len(trials) < self.trials or any(self._time(trial) <= self.at for trial in running):
+            if len(trials) + self._ended < self.trials or any(self._time(trial) <= self.at for trial in running):
                 return None  # a trial that reached `at` may still be saving its state
             self._survivors = self._best(trials)
             for trial in trials:
@@ -102,13 +122,19 @@ class DropWorst(FIFOScheduler):
         """Returns the ids of the trials beyond `at` and of the best paused trials."""
         beyond = [trial for trial in trials if self._time(trial) > self.at]
         waiting = sorted((trial for trial in trials if trial.status == Trial.PAUSED), key=self._rank)
-        return {trial.trial_id for trial in [*beyond, *waiting][: max(self.keep, len(beyond))]}
+        return {trial.trial_id for trial in [*beyond, *waiting][: max(self.keep - self._ended_beyond, len(beyond))]}
 
     def _rank(self, trial: Trial) -> tuple[float, str]:
-        value = trial.last_result.get(self._metric)
+        value = self._last_result(trial).get(self._metric)
         if value is None or math.isnan(value):
-            return math.inf, trial.trial_id
-        return (-value if self._mode == "max" else value), trial.trial_id
+            return math.inf, self._log_id(trial)
+        return (-value if self._mode == "max" else value), self._log_id(trial)
+
+    def _last_result(self, trial: Trial) -> Mapping[str, Any]:
+        return {**self._earlier.get(self._log_id(trial), {}), **(trial.last_result or {})}
 
     def _time(self, trial: Trial) -> float:
-        return float((trial.last_result or {}).get(self.time_attr, 0))
+        return self._time_of(self._last_result(trial))
+
+    def _time_of(self, result: Mapping[str, Any]) -> float:
+        return float(result.get(self.time_attr, 0))

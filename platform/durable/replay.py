@@ -192,7 +192,7 @@ class LoggedSearcher(Searcher):
                 result = results.get(name) if event.has_result else None
                 self._inner.on_trial_complete(name, result=result, error=event.error)
         if hasattr(self._scheduler, "replay"):
-            self._scheduler.replay(logged)
+            self._scheduler.replay(logged, log_id)
         self._waiting = []
         for trial in list(session.open.values()):
             if trial.is_complete and trial.trial_id not in unknown:  # a kill came before its end
@@ -331,7 +331,7 @@ class ResumedASHA(AsyncHyperBandScheduler):
         vars(resumed).update(copy.deepcopy(vars(scheduler)))
         return resumed
 
-    def replay(self, logged: LoggedRun) -> None:
+    def replay(self, logged: LoggedRun, log_id: Any = None) -> None:
         """Repeats the calls of earlier sessions."""
         last: dict[str, dict[str, Any]] = {}
         for event in logged.events:
