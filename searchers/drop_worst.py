@@ -125,7 +125,7 @@ class DropWorst(FIFOScheduler):
         return {trial.trial_id for trial in [*beyond, *waiting][: max(self.keep - self._ended_beyond, len(beyond))]}
 
     def _rank(self, trial: Trial) -> tuple[float, str]:
-        value = self._last_result(trial).get(self._metric)
+        value = self._last_result(trial).get(self._metric or "")
         if value is None or math.isnan(value):
             return math.inf, self._log_id(trial)
         return (-value if self._mode == "max" else value), self._log_id(trial)

@@ -3,8 +3,8 @@
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType, SimpleNamespace
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from ray import tune
@@ -33,7 +33,7 @@ class Variants(Searcher):
 
     def __init__(self, space: Mapping[str, Any], num_samples: int = 1, seed: int = 0) -> None:
         super().__init__()
-        self._variants = self._draw({"config": dict(space)}, num_samples, np.random.RandomState(seed))  # noqa: NPY002
+        self._variants = self._draw({"config": dict(space)}, num_samples, np.random.RandomState(seed))
 
     @staticmethod
     def _draw(spec: dict[str, Any], num_samples: int, random_state: Any) -> Iterator[dict[str, Any]]:
@@ -128,7 +128,7 @@ class LoggedSearcher(Searcher):
             name = session.next_id()
             suggestion: Any = self._inner.suggest(name)
             if not isinstance(suggestion, dict):
-                return suggestion  # type: ignore[no-any-return]
+                return suggestion
             config = suggestion
             self._record(session, name, config)
         session.ids[trial_id] = name
@@ -264,15 +264,15 @@ def resumable(trainable: Any) -> type[tune.Trainable]:
         """A trainable that can continue from checkpoints of an earlier session."""
 
         # Names that no trainable of a user has.
-        _archray_saved: ClassVar[Sequence[Any]] = ()  # checkpoints to try, see `continued`
-        _archray_before: ClassVar[Mapping[str, float]] = MappingProxyType({})  # totals of the loaded checkpoint
+        _archray_saved: Sequence[tuple[tune.Checkpoint, dict[str, float]]]  # checkpoints to try, see `continued`
+        _archray_before: dict[str, float]  # totals of the loaded checkpoint
 
         def __init__(self, config: dict[str, Any] | None = None, *arguments: Any, **options: Any) -> None:
-            vars(self).update(_archray_saved=(config or {}).pop(CHECKPOINTS, ()), _archray_before={})
+            self._archray_saved, self._archray_before = (config or {}).pop(CHECKPOINTS, ()), {}
             super().__init__(config, *arguments, **options)
 
         def reset(self, new_config: dict[str, Any], *arguments: Any, **options: Any) -> bool:
-            vars(self).update(_archray_saved=new_config.pop(CHECKPOINTS, ()), _archray_before={})
+            self._archray_saved, self._archray_before = new_config.pop(CHECKPOINTS, ()), {}
             return bool(super().reset(new_config, *arguments, **options))
 
         def train(self) -> dict[str, Any]:
@@ -284,7 +284,9 @@ def resumable(trainable: Any) -> type[tune.Trainable]:
                     break
                 except Exception as error:
                     action = "resumes from the previous checkpoint" if number < len(saved) else "restarts"
-                    logger.warning("%s: cannot read the checkpoint %s (%s); the trial %s", self, checkpoint, error, action)
+                    logger.warning(
+                        "%s: cannot read the checkpoint %s (%s); the trial %s", self, checkpoint, error, action
+                    )
                     self.setup(copy.deepcopy(self.config))
             result: dict[str, Any] = super().train()
             for name, before in self._archray_before.items():
@@ -293,7 +295,7 @@ def resumable(trainable: Any) -> type[tune.Trainable]:
             return result
 
         def restore(self, *arguments: Any, **options: Any) -> Any:
-            vars(self).update(_archray_saved=(), _archray_before={})  # Tune restores a checkpoint of this session
+            self._archray_saved, self._archray_before = (), {}  # Tune restores a checkpoint of this session
             return super().restore(*arguments, **options)
 
     Resumed.__name__ = Resumed.__qualname__ = base.__name__
@@ -310,7 +312,7 @@ def class_of(trainable: Any) -> type[tune.Trainable]:
         name = getattr(trainable, "__name__", "trainable")
         tune.register_trainable(name, trainable)
         trainable = name
-    return get_trainable_cls(trainable)  # type: ignore[no-any-return]
+    return get_trainable_cls(trainable)
 
 
 class ResumedASHA(AsyncHyperBandScheduler):
@@ -335,24 +337,24 @@ class ResumedASHA(AsyncHyperBandScheduler):
         """Repeats the calls of earlier sessions."""
         last: dict[str, dict[str, Any]] = {}
         for event in logged.events:
-            trial = SimpleNamespace(trial_id=event.trial)  # of a trial, ASHA reads only this
+            trial = _stub(event.trial)
             if event.event == "suggested":
                 self._add(event.trial)
             elif event.event == "result":
                 if event.trial in last:
-                    super().on_trial_result(None, trial, last[event.trial])
+                    super().on_trial_result(NO_CONTROLLER, trial, last[event.trial])
                 last[event.trial] = event.result
             elif event.event == "ended" and event.trial in last:  # Tune reports a trial's own end only as its end
-                super().on_trial_complete(None, trial, last.pop(event.trial))
+                super().on_trial_complete(NO_CONTROLLER, trial, last.pop(event.trial))
         for name, result in last.items():
-            super().on_trial_result(None, SimpleNamespace(trial_id=name), result)
+            super().on_trial_result(NO_CONTROLLER, _stub(name), result)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         if _named(trial).trial_id not in self._added:
             self._add(_named(trial).trial_id)
 
     def _add(self, name: str) -> None:
-        super().on_trial_add(None, SimpleNamespace(trial_id=name))
+        super().on_trial_add(NO_CONTROLLER, _stub(name))
         self._added.add(name)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
@@ -365,6 +367,14 @@ class ResumedASHA(AsyncHyperBandScheduler):
         super().on_trial_remove(tune_controller, _named(trial))
 
 
+NO_CONTROLLER: Any = None  # ASHA asks nothing of Tune's controller
+
+
+def _stub(name: str) -> Any:
+    """Returns all that ASHA reads of a trial."""
+    return SimpleNamespace(trial_id=name)
+
+
 def _named(trial: Any) -> Any:
-    """Returns a trial under its id in the log; its own id outside of a Tune run with a log."""
-    return SimpleNamespace(trial_id=log_id(trial))
+    """Returns a trial under its id in the log; under its own id outside of a Tune run with a log."""
+    return _stub(log_id(trial))

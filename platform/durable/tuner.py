@@ -31,9 +31,9 @@ ARGUMENTS = "arguments.pkl"  # the arguments of a `DurableTuner`, for `restore` 
 class DurableTuner:
     """A `ray.tune.Tuner` whose experiment survives a kill of the driver, a reboot or a move of its folder.
 
-    Tune saves its state at intervals, so a restored `Tuner` repeats trials that had finished. `DurableTuner` writes every
-    suggestion, start, result, checkpoint and end of a trial into a log when it happens, and resumes from this log with a
-    new `Tuner`. After `restore`:
+    Tune saves its state at intervals, so a restored `Tuner` repeats trials that had finished. `DurableTuner` writes
+    every suggestion, start, result, checkpoint and end of a trial into a log when it happens, and continues from this
+    log with a new `Tuner`. After `restore`:
 
     - A finished trial never runs again, and its results are complete in `metrics_dataframe`.
     - An unfinished trial resumes from its last checkpoint; without a checkpoint it restarts.
@@ -63,12 +63,16 @@ class DurableTuner:
             tuner = archray.DurableTuner(
                 train,
                 param_space={"lr": tune.loguniform(1e-4, 1e-1)},
-                tune_config=tune.TuneConfig(metric="accuracy", mode="max", search_alg=OptunaSearch(seed=0), num_samples=50),
+                tune_config=tune.TuneConfig(
+                    metric="accuracy", mode="max", search_alg=OptunaSearch(seed=0), num_samples=50
+                ),
                 run_config=tune.RunConfig(name="digits", storage_path="/data/experiments"),
             )
         results = tuner.fit()
         ```
     """
+
+    _reopens = False, False  # whether failed trials continue from their last checkpoints, and whether they restart
 
     def __init__(
         self,
@@ -82,39 +86,13 @@ class DurableTuner:
         if not config.name:
             raise InvalidInput("expected a name in run_config, got none. Set it, so that restore finds the experiment")
         storage = Folder(config.storage_path, filesystem=config.storage_filesystem)
-        self._folder = storage / config.name
-        if self._folder.exists(LOG):
+        folder = storage / config.name
+        if folder.exists(LOG):
             raise RunFolderError(
-                f"expected a new folder, got {self._folder} with an experiment. Resume it with "
-                "DurableTuner.restore, or choose another name"
+                f"expected a new folder, got {folder} with an experiment. Resume it with DurableTuner.restore, or "
+                "choose another name"
             )
-        self._prepare(trainable, param_space or {}, tune_config or tune.TuneConfig(), config)
-
-    def _prepare(self, trainable: Any, param_space: dict[str, Any], tune_config: Any, run_config: Any) -> None:
-        """Checks and keeps the arguments of the experiment in `_folder`. Raises: InvalidInput."""
-        if run_config.checkpoint_config.num_to_keep == 1:
-            raise InvalidInput(
-                "expected num_to_keep of at least 2 (or None) in checkpoint_config, got 1. With 1, a kill can leave a "
-                "log that names a deleted checkpoint. Set it to 2"
-            )
-        search = tune_config.search_alg
-        if isinstance(search, str):
-            search = create_searcher(search)
-        if isinstance(search, BasicVariantGenerator):
-            raise InvalidInput(
-                "expected a Searcher or None as search_alg, got BasicVariantGenerator. Leave search_alg out: "
-                "param_space and num_samples then give a grid or a random search"
-            )
-        limit = search.max_concurrent if isinstance(search, ConcurrencyLimiter) else None
-        self._trainable, self._param_space, self._searcher = trainable, param_space, search
-        self._tune_config = replace(
-            tune_config,
-            search_alg=search,
-            max_concurrent_trials=tune_config.max_concurrent_trials or limit,
-        )
-        self._run_config, self._fit_called = run_config, False
-        self._reopened: tuple[bool, bool] = False, False
-        self._configs: dict[str, dict[str, Any]] = {}
+        vars(self).update(_checked(folder, trainable, param_space or {}, tune_config or tune.TuneConfig(), config))
 
     @classmethod
     def can_restore(cls, path: str | Path, *, storage_filesystem: Any = None) -> bool:
@@ -139,8 +117,8 @@ class DurableTuner:
         Args:
             path: folder of the experiment, a path or a pyarrow URI.
             trainable, resume_errored, restart_errored, storage_filesystem: as in `Tuner.restore`.
-            param_space, tune_config, run_config: the arguments of the first `DurableTuner`. Those that are None come from
-                a pickle in `path`, which can execute code: pass all three to restore an experiment that you do not trust.
+            param_space, tune_config, run_config: the arguments of the first `DurableTuner`. Those that are None come
+                from a pickle in `path`, which can execute code: pass all three for an experiment that you do not trust.
 
         Raises: RunFolderError if `path` contains no experiment, or another process works on it; DamagedFile.
         """
@@ -149,7 +127,7 @@ class DurableTuner:
             raise RunFolderError(
                 f"expected an experiment of DurableTuner in {folder}, got none. Start it with DurableTuner(...).fit()"
             )
-        arguments = {"param_space": param_space, "tune_config": tune_config, "run_config": run_config}
+        arguments: dict[str, Any] = {"param_space": param_space, "tune_config": tune_config, "run_config": run_config}
         if None in arguments.values():
             try:
                 first = cloudpickle.loads(folder.read_bytes(ARGUMENTS))
@@ -160,9 +138,7 @@ class DurableTuner:
                 raise DamagedFile.at(f"{folder}/{ARGUMENTS}", error, advice) from error
             arguments = {name: first[name] if value is None else value for name, value in arguments.items()}
         durable = cls.__new__(cls)
-        durable._folder = folder
-        durable._prepare(trainable, **arguments)
-        durable._reopened = resume_errored, restart_errored
+        vars(durable).update(_checked(folder, trainable, **arguments), _reopens=(resume_errored, restart_errored))
         return durable
 
     def fit(self) -> Results:
@@ -181,7 +157,12 @@ class DurableTuner:
                 f"DurableTuner.restore({str(self._folder.uri)!r}, trainable).fit()"
             )
         self._fit_called = True
-        with lock(self._folder, "DurableTuner.fit"), retried_memory_kills(), unread_results(), _restore_hint(self._folder):
+        with (
+            lock(self._folder, "DurableTuner.fit"),
+            retried_memory_kills(),
+            unread_results(),
+            _restore_hint(self._folder),
+        ):
             start_or_join()
             self._fit()
         return self.get_results()
@@ -199,7 +180,7 @@ class DurableTuner:
         plan: dict[str, Any] = {"metric": config.metric, "mode": config.mode, "total": max(0, total)}
         plan["seed"] = int(np.random.randint(2**31))  # noqa: NPY002  # as Tune, from the generator that a user may seed
         with begin(self._folder, run=self._folder.path, trusted=True, **plan) as session:
-            resume_errored, restart_errored = self._reopened
+            resume_errored, restart_errored = self._reopens
             assert session.logged is not None  # before the replay
             for trial in [trial for trial in session.logged.trials.values() if trial.error]:
                 if resume_errored or restart_errored:
@@ -234,6 +215,37 @@ class DurableTuner:
         logged = read_log(self._folder, self._folder.path, trusted=True) or LoggedRun()
         config = self._tune_config
         return Results(logged, self._folder, config.metric, config.mode, self._configs)
+
+
+def _checked(
+    folder: Folder, trainable: Any, param_space: dict[str, Any], tune_config: Any, run_config: Any
+) -> dict[str, Any]:
+    """Returns the attributes of a `DurableTuner` for these arguments. Raises: InvalidInput."""
+    if run_config.checkpoint_config.num_to_keep == 1:
+        raise InvalidInput(
+            "expected num_to_keep of at least 2 (or None) in checkpoint_config, got 1. With 1, a kill can leave a log "
+            "that names a deleted checkpoint. Set it to 2"
+        )
+    search = tune_config.search_alg
+    if isinstance(search, str):
+        search = create_searcher(search)
+    if isinstance(search, BasicVariantGenerator):
+        raise InvalidInput(
+            "expected a Searcher or None as search_alg, got BasicVariantGenerator. Leave search_alg out: param_space and "
+            "num_samples then give a grid or a random search"
+        )
+    limit = search.max_concurrent if isinstance(search, ConcurrencyLimiter) else None
+    limit = tune_config.max_concurrent_trials or limit
+    return {
+        "_folder": folder,
+        "_trainable": trainable,
+        "_param_space": param_space,
+        "_searcher": search,
+        "_tune_config": replace(tune_config, search_alg=search, max_concurrent_trials=limit),
+        "_run_config": run_config,
+        "_fit_called": False,
+        "_configs": {},
+    }
 
 
 @contextmanager

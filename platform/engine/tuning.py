@@ -231,7 +231,7 @@ def _tuned(
         unread_results(),
         idle_actors(at_a_time),
     ):
-        counts = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "before": plan.before}
+        counts: dict[str, Any] = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "before": plan.before}
         with begin(folder, **counts) as session:
             for trial in [] if plan.searcher is not None else list(earlier):
                 # With a searcher they stay ended, since later suggestions may depend on their end.
@@ -263,6 +263,5 @@ def _check_ended(plan: TrialPlan, results: Results, interrupted: bool) -> None:
     ended = results.num_terminated + results.num_errors
     expected = plan.total if plan.searcher is None else 1
     if interrupted or ended < len(results) or len(results) < expected:
-        raise RunInterrupted(
-            f"stopped after {plan.before + ended} of at most {count(plan.total, 'trial')} ended; their results are saved"
-        )
+        of = f"{plan.before + ended} of at most {count(plan.total, 'trial')}"
+        raise RunInterrupted(f"stopped after {of} ended; their results are saved")

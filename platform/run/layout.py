@@ -33,7 +33,7 @@ SEARCH_STAGES = ("supernet", "pool", "search", "selection")  # stages whose trai
 TRAINING_STAGES = (*SEARCH_STAGES, "final", "members")  # stages whose training counts
 REPEAT = "repeat-"  # prefix, before two digits: the folder of a repeat, which is itself a run
 
-# Files in the folder of a running stage; see `stage_progress`. The folder of a Tune run is `tune-DIGEST`, with its log, see `trial_log`.
+# Files in the folder of a running stage, see `stage_progress`. A Tune run is in `tune-DIGEST`, see `trial_log`.
 FAILED = "failed"  # Tune run: TRIAL.txt with the native stacks of processes that died
 SHARDS = "shards"  # scoring: rows
 SCORING = "scoring.json"  # scoring: start, number of scored architectures, rate

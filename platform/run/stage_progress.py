@@ -148,7 +148,7 @@ def _trial_reader(metric: str | None) -> Callable[[LoggedTrial], TrialProgress]:
             found=last.architecture,
             started=trial.started or 0.0,
             status="failed" if trial.error or trial.last_result.get("failure") else status,
-            values=[_finite(result.get(metric)) for result in trial.results],
+            values=[_finite(result.get(metric or "")) for result in trial.results],
             epoch=int(last.epoch or last.training_iteration),
             epochs=None if last.epochs is None else int(last.epochs),
             last=last.timestamp,

@@ -139,7 +139,7 @@ class LoggedRun:
 
     @property
     def events(self) -> Iterator[Event]:
-        """The events of trials, without results that a trial reported after the last checkpoint of an earlier session."""
+        """The events of trials, without results of earlier sessions after the last checkpoint of a trial."""
         return (event for event in self._events if event is not None)
 
     @property
@@ -167,9 +167,9 @@ class LoggedRun:
             if event.trial in self.trials:
                 raise ValueError(f"trial {event.trial} was suggested twice")
             self.trials[event.trial] = LoggedTrial(event.trial, event.config)
-        trial = self.trials.get(event.trial)
-        if trial is None:
+        if event.trial not in self.trials:
             raise ValueError(f"trial {event.trial} was not suggested")
+        trial = self.trials[event.trial]
         if event.event == "result":
             self._reported.setdefault(event.trial, []).append(len(self._events))
         self._events.append(event)

@@ -14,8 +14,8 @@ from ray.tune.schedulers import TrialScheduler
 
 from archray.errors import ArchrayError
 from archray.files import Folder
-from archray.platform.engine.pool_scoring import POOL
 from archray.platform.durable.replay import ResumedASHA
+from archray.platform.engine.pool_scoring import POOL
 from archray.platform.engine.run_costs import (
     feasible_rows,
     has_costs,
