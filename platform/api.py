@@ -165,7 +165,7 @@ def begin_run(
         if (folder := Folder(out)).exists(MANIFEST):
             read_manifest(folder)
             with lock(folder, WORK[config.kind]):
-                run = open_run(folder, trust=trust, uses="state")
+                run = open_run(folder, trust=trust, uses="resume")
                 check_same_search(run, config)
                 run.amend(run.config.model_copy(update={"cluster": config.cluster}))
                 return _execute(run, tune_options or TuneOptions(), started)
@@ -274,7 +274,6 @@ def config(
 def resume(
     path: str | Path,
     *,
-    force: bool = False,
     trust: bool = False,
     run_config: "tune.RunConfig | None" = None,
     tune_config: "tune.TuneConfig | None" = None,
@@ -286,17 +285,16 @@ def resume(
 
     Args:
         path: folder of the run, a path or a pyarrow URI.
-        force: whether to resume even if the archray or Ray version differs.
-        trust: whether to resume even if you did not start the run on this machine. The resume executes the code in the
-            run and unpickles Tune's state, which can execute any code: see docs/trust.md. archray then signs the run
-            as yours.
+        trust: whether the run's code may execute, and its cluster be joined, although you did not start the run on this
+            machine, see docs/trust.md. archray then signs the run as yours.
         run_config, tune_config, callbacks, time_budget_s: as in `search`.
         options: new values of options that the method can extend, for example budget, final_epochs, final_seeds and
             random; for searches with several objectives also final_members. Another option raises an error that lists
             these.
 
     Returns: the finished run.
-    Raises: RunFolderError for a folder without a run, or a run of another version; UntrustedCode; InvalidInput.
+    Raises: RunFolderError for a folder without a run, or if the searcher suggests other trials than before;
+        UntrustedCode; InvalidInput.
 
     Example:
         ```python
@@ -308,7 +306,7 @@ def resume(
     folder = Folder(path)
     read_manifest(folder)
     with lock(folder, "archray resume"):
-        run = open_run(folder, force=force, trust=trust, uses="state")
+        run = open_run(folder, trust=trust, uses="resume")
         method = get_method(run.config.method)
         options = {name: value for name, value in options.items() if value is not None}
         unchangeable = [name for name in options if name not in method.extendable]

@@ -13,6 +13,7 @@ from archray.platform.methods.recipe import all_stages, describe, recipe_of, wri
 from archray.platform.quantities import QUANTITIES
 from archray.platform.run.heartbeat import is_locked_elsewhere, lock
 from archray.platform.run.layout import FOUND, MANIFEST, PROGRESS, REPEAT, TRIALS
+from archray.platform.run.manifest import other_versions
 from archray.platform.run.run import Run
 from archray.platform.run.run_summary import RunSummary
 from archray.platform.run_result import RunResult, over_repeats
@@ -24,6 +25,8 @@ def execute(run: Run[Any], tune_options: TuneOptions, console: Console, started:
     Args:
         started: time at which the work on the run started, see `RunRecord`; None for a repeat, which starts here.
     """
+    if (versions := other_versions(run.manifest)) is not None:
+        console.print(f"This run was started with {versions}.")
     if run.config.repeats > 1:
         with recorded(run.folder, _titles(run), partial(describe, run), started), connected(run, console):
             return _run_repeats(run, tune_options, console)
@@ -44,7 +47,7 @@ def _run_repeats(run: Run[Any], tune_options: TuneOptions, console: Console) -> 
         folder = run.folder / f"{REPEAT}{number:02d}"
         with lock(folder, f"archray, with {run.folder.name}"):
             if folder.exists(MANIFEST):
-                repeat = Run.open(folder, lambda _: type(run.config), trust=run.trust, uses="state")
+                repeat = Run.open(folder, lambda _: type(run.config), trust=run.trust, uses="resume")
                 repeat.amend(config)
             else:
                 repeat = run.copy_to(folder, config)

@@ -34,17 +34,15 @@ def resume(
     correlation: Annotated[
         int | None, typer.Option(help="Number of feature maps solved alone to correlate with halving's shared solves.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Resume even if the archray or Ray version differs.")] = False,
     trust: Trust = False,
 ) -> None:
     """Resume an interrupted run, or extend a finished run (--budget 40).
 
-    Resuming unpickles Ray Tune's state, which can execute code. A run that you did not start on this machine therefore
-    requires --trust.
+    A run that you did not start on this machine requires --trust if it contains Python files or joins a cluster.
     """
     options: dict[str, Any] = {"budget": budget, "final_epochs": final_epochs, "final_seeds": final_seeds}
     options |= {"random": random, "final_members": final_members, "correlation": correlation}
-    archray.show(archray.resume(run, force=force, trust=trust, **options).path)
+    archray.show(archray.resume(run, trust=trust, **options).path)
 
 
 def show(

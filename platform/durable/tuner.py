@@ -72,6 +72,14 @@ class DurableTuner:
         ```
     """
 
+    _folder: Folder
+    _trainable: Any
+    _param_space: dict[str, Any]
+    _searcher: Any  # None: a grid or a random search
+    _tune_config: Any
+    _run_config: Any
+    _fit_called: bool
+    _configs: dict[str, dict[str, Any]]  # suggested configurations with entries that the log does not have
     _reopens = False, False  # whether failed trials continue from their last checkpoints, and whether they restart
 
     def __init__(
@@ -231,8 +239,8 @@ def _checked(
         search = create_searcher(search)
     if isinstance(search, BasicVariantGenerator):
         raise InvalidInput(
-            "expected a Searcher or None as search_alg, got BasicVariantGenerator. Leave search_alg out: param_space and "
-            "num_samples then give a grid or a random search"
+            "expected a Searcher or None as search_alg, got BasicVariantGenerator. Leave search_alg out: param_space "
+            "and num_samples then give a grid or a random search"
         )
     limit = search.max_concurrent if isinstance(search, ConcurrencyLimiter) else None
     limit = tune_config.max_concurrent_trials or limit

@@ -124,9 +124,6 @@ def get_method(name: str) -> Method:
     return (STUDIES if name in STUDIES else METHODS).get(name)
 
 
-def open_run(
-    place: str | PathLike[str] | Folder, *, force: bool = False, trust: bool = False, uses: Uses = "code"
-) -> Run[Any]:
-    """Opens the run in a folder; see `Run.open`. Raises: RunFolderError if the folder is not a run, or was written by
-    other versions of archray or Ray."""
-    return Run.open(place, lambda method: get_method(method).config, force=force, trust=trust, uses=uses)
+def open_run(place: str | PathLike[str] | Folder, *, trust: bool = False, uses: Uses = "code") -> Run[Any]:
+    """Opens the run in a folder; see `Run.open`. Raises: RunFolderError if the folder is not a run that it can read."""
+    return Run.open(place, lambda method: get_method(method).config, trust=trust, uses=uses)

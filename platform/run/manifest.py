@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import archray
-from archray.errors import RunFolderError
 from archray.trainables.data import DataSettings, load_data
 from archray.trainables.data.load import file_checksums
 from archray.trainables.spaces import get_space
 from archray.trainables.spaces.table_space import PREFIX, TableSpace
 
 PACKAGES = ("ray", "torch", "torchvision", "numpy", "scipy", "scikit-learn", "scikit-optimize", "pandas", "pyarrow")
-RESUME_NEEDS_SAME = ("archray", "ray")  # Tune's state contains pickled objects of both packages
+COMPARED = ("python", "archray", "ray")
 
 
 def origin() -> dict[str, Any]:
@@ -84,16 +83,11 @@ def data_checksums(settings: DataSettings | None) -> dict[str, Any]:
     return {**checksums, "data_files": files} if files else checksums
 
 
-def check_versions(manifest: dict[str, Any], place: str, force: bool) -> None:
-    """Checks versions. Raises: RunFolderError if another version of archray or Ray started the run, unless `force`."""
+def other_versions(manifest: dict[str, Any]) -> str | None:
+    """Returns the versions that started a run, in words, if others are installed; else None."""
     new, old = _versions(), manifest["versions"]
-    names = [name for name in RESUME_NEEDS_SAME if old.get(name) != new[name]]
-    differences = [f"{name} {old.get(name)} (now {new[name]})" for name in names]
-    if differences and not force:
-        raise RunFolderError(
-            f"expected a run of the installed versions, got {place} of {' and '.join(differences)}. Other versions may "
-            "misread Tune's pickled state. Install the versions in its manifest.json, or pass --force"
-        )
+    differences = [f"{name} {old.get(name)} (now {new[name]})" for name in COMPARED if old.get(name) != new[name]]
+    return " and ".join(differences) or None
 
 
 def digest(value: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from archray.platform.run.layout import (
     command,
     now,
 )
-from archray.platform.run.manifest import check_versions, data_checksums, origin
+from archray.platform.run.manifest import data_checksums, origin
 from archray.platform.run.run_summary import read_manifest, worked_seconds, written_result
 from archray.platform.run.trust import SIGNATURE, Uses, is_own, reject_code, signature, signed_part
 from archray.references import (
@@ -117,7 +117,6 @@ class Run(Generic[ConfigT]):
         place: str | PathLike[str] | Folder,
         config_of: Callable[[str], type[ConfigT]],
         *,
-        force: bool = False,
         trust: bool = False,
         uses: Uses = "code",
     ) -> Self:
@@ -126,9 +125,9 @@ class Run(Generic[ConfigT]):
         Args:
             config_of: returns the class of a configuration by the name of its method.
             trust: whether the run's code may execute although this user did not start the run on this machine.
-            uses: purpose; `state` checks versions, and deletes unfinished files of a killed driver.
+            uses: purpose; `resume` deletes unfinished files of a killed driver.
 
-        Raises: RunFolderError if the folder contains no run, or a run of another version; UntrustedCode.
+        Raises: RunFolderError if the folder contains no run, or a configuration that it cannot read; UntrustedCode.
         """
         folder = place if isinstance(place, Folder) else Folder(place)
         manifest = read_manifest(folder)
@@ -148,8 +147,7 @@ class Run(Generic[ConfigT]):
         run = cls(folder, manifest, config, trust)
         if not run.trusted and (actions := run.actions(uses)):
             raise reject_code(folder, "run", actions)
-        if uses == "state":
-            check_versions(manifest, str(folder), force)
+        if uses == "resume":
             folder.sweep()
             if trust:
                 run.sign()
@@ -170,8 +168,6 @@ class Run(Generic[ConfigT]):
         actions += [f"import {split_reference(name)[0]}" for role, name in names.items() if is_custom_code(role, name)]
         if uses != "code" and (address := self.config.cluster.address) not in (None, LOCAL):
             actions.append(f"connect to the Ray cluster {address}")
-        if uses == "state":
-            actions.append("unpickle state of Ray Tune")
         return list(dict.fromkeys(actions))
 
     def sign(self) -> None:

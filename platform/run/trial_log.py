@@ -33,7 +33,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from archray.errors import DamagedFile, first_problem
+from archray.errors import DamagedFile, MissingFile, first_problem
 from archray.files import Folder
 from archray.platform.run.documents import Count, Number
 from archray.platform.run.layout import REPEAT
@@ -229,6 +229,9 @@ def read_log(folder: Folder, run: str | None = None, *, trusted: bool = False) -
     Raises: DamagedFile, with the number of the line; UnreadableFile.
     """
     if not folder.exists(LOG):
+        if folder.exists("snapshot.zip"):
+            advice = "resume with the version of archray that wrote it, or start a new search"
+            raise MissingFile.at(f"{folder}/{LOG}", "the run is from a version of archray without logs", advice)
         return None
     place = json.dumps(run_of(folder) if run is None else run, ensure_ascii=False)[1:-1]
     lines = [(number, line) for number, line in enumerate(folder.read_bytes(LOG).splitlines(), start=1) if line]

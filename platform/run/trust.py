@@ -16,9 +16,8 @@ from typing import Any, Literal
 from archray.errors import UntrustedCode
 from archray.files import Folder, create_secret
 
-# The use of a run: a command reads its tables, executes the user's code in it, connects to its cluster, or unpickles
-# the state of its Tune runs.
-Uses = Literal["tables", "code", "cluster", "state"]
+# The use of a run: a command reads its tables, executes the user's code in it, connects to its cluster, or resumes it.
+Uses = Literal["tables", "code", "cluster", "resume"]
 SIGNATURE = "signature"  # its key in manifest.json, and in the model.json of an export
 TRUST_HELP = "Allow code from a folder that you did not create on this machine to run (docs/trust.md)."
 KEY_BYTES = 32  # the size of the digest: RFC 2104, section 3
