@@ -2,13 +2,14 @@
 
 import copy
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from ray import tune
-from ray.tune.schedulers import AsyncHyperBandScheduler
+from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
 
@@ -318,13 +319,14 @@ def class_of(trainable: Any) -> type[tune.Trainable]:
 class ResumedASHA(AsyncHyperBandScheduler):
     """Ray Tune's ASHA (Li et al. 2020), which replays the results of a resumed run, since Tune saves no scheduler.
 
-    It knows trials by their ids in the log. A trial that had not ended has no results after its last checkpoint, and
-    reports them again.
+    It knows trials by their ids in the log. A trial that repeats results after its last checkpoint gets the same
+    decisions: it goes on, or stops at the result at which it had stopped.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._added: set[str] = set()  # ids of the trials that it knows
+        self._stopped: dict[str, int] = {}  # iterations of the last results of trials whose end is not in the log
 
     @classmethod
     def from_scheduler(cls, scheduler: AsyncHyperBandScheduler) -> "ResumedASHA":
@@ -348,6 +350,8 @@ class ResumedASHA(AsyncHyperBandScheduler):
                 super().on_trial_complete(NO_CONTROLLER, trial, last.pop(event.trial))
         for name, result in last.items():
             super().on_trial_result(NO_CONTROLLER, _stub(name), result)
+            if result.get("done"):
+                self._stopped[name] = result.get(ITERATION, 0)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         if _named(trial).trial_id not in self._added:
@@ -358,7 +362,9 @@ class ResumedASHA(AsyncHyperBandScheduler):
         self._added.add(name)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        return str(super().on_trial_result(tune_controller, _named(trial), result))
+        decision = super().on_trial_result(tune_controller, _named(trial), result)
+        stopped = self._stopped.get(log_id(trial), math.inf) <= result.get(ITERATION, 0)
+        return TrialScheduler.STOP if stopped else str(decision)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         super().on_trial_complete(tune_controller, _named(trial), result)

@@ -16,7 +16,8 @@ What is written when:
 A line is on the disk before the next event can depend on it. SIGKILL loses none on a local disk, and on an object store
 those of the last second, see `LineWriter`. Everything else follows from the log: a resume asks the searcher for the
 same suggestions, gives it the same results, and continues the trials that had not ended from their last checkpoints.
-Results after the last checkpoint of such a trial do not count, as the trial reports them again.
+Such a trial reports the results after its last checkpoint again; of the old ones only the searcher and the scheduler
+know, whose decisions may depend on them.
 
 Paths in the run are stored relative to it, so that a run can be moved.
 """
@@ -128,19 +129,15 @@ class LoggedRun:
     Attributes:
         sessions: the processes that worked on the run.
         trials: the trials by id, in the order of suggestion.
+        events: all events of trials.
+        ended_before: number of trials that ended before the last session.
     """
 
     def __init__(self) -> None:
         self.sessions: list[Event] = []
         self.trials: dict[str, LoggedTrial] = {}
-        self.ended_before = 0  # number of trials that ended before the last session
-        self._events: list[Event | None] = []
-        self._reported: dict[str, list[int]] = {}  # places of the results of open trials
-
-    @property
-    def events(self) -> Iterator[Event]:
-        """The events of trials, without results of earlier sessions after the last checkpoint of a trial."""
-        return (event for event in self._events if event is not None)
+        self.events: list[Event] = []
+        self.ended_before = 0
 
     @property
     def plan(self) -> Plan:
@@ -161,7 +158,8 @@ class LoggedRun:
             self.sessions.append(event)
             self.ended_before = sum(trial.ended for trial in self.trials.values())
             for trial in self.open_trials:
-                self._roll_back(trial)
+                saved = trial.saved_iteration
+                trial.results = [result for result in trial.results if result.get(ITERATION, 0) <= saved]
             return
         if event.event == "suggested":
             if event.trial in self.trials:
@@ -170,19 +168,8 @@ class LoggedRun:
         if event.trial not in self.trials:
             raise ValueError(f"trial {event.trial} was not suggested")
         trial = self.trials[event.trial]
-        if event.event == "result":
-            self._reported.setdefault(event.trial, []).append(len(self._events))
-        self._events.append(event)
+        self.events.append(event)
         apply(event, trial)
-
-    def _roll_back(self, trial: LoggedTrial) -> None:
-        last = trial.saved_iteration
-        places = self._reported.get(trial.trial_id, [])
-        for place in places:
-            event = self._events[place]
-            if event is not None and event.result.get(ITERATION, 0) > last:
-                self._events[place] = None
-        trial.results = [result for result in trial.results if result.get(ITERATION, 0) <= last]
 
 
 def apply(event: Event, trial: LoggedTrial) -> None:
