@@ -1,14 +1,15 @@
 """The file operations of a `Folder`, on the local disk and on pyarrow file systems."""
 
 import errno
+import itertools
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from archray.errors import NotWritable, StoreError
 
@@ -29,23 +30,17 @@ class Lines(Protocol):
 
     Attributes:
         survives_kill: whether a line survives a kill of the process as soon as it is written.
-        is_journal: whether the file is a journal, see `LineWriter`.
     """
 
     survives_kill: bool
-    is_journal: bool
 
     def write(self, line: bytes) -> None: ...
 
-    def cut(self, ended: bool) -> Callable[[], None]:
-        """Returns a function that saves the lines written so far, for another thread.
+    def cut(self) -> Callable[[], None]:
+        """Returns a function that saves the lines written so far, for another thread."""
 
-        Args:
-            ended: whether these are probably the last lines.
-        """
-
-    def sweep(self) -> None:
-        """Deletes objects that are no longer needed."""
+    def merge(self) -> None:
+        """Reduces the number of objects of the file."""
 
 
 class LocalLines:
@@ -53,8 +48,8 @@ class LocalLines:
 
     survives_kill = True
 
-    def __init__(self, path: str, is_journal: bool) -> None:
-        self._path, self.is_journal = path, is_journal
+    def __init__(self, path: str) -> None:
+        self._path = path
         self._stream: Any = None
 
     def write(self, line: bytes) -> None:
@@ -67,7 +62,7 @@ class LocalLines:
         while rest:  # a disk that becomes full takes a part, and raises an error for the rest
             rest = rest[self._stream.write(rest) :]
 
-    def cut(self, ended: bool) -> Callable[[], None]:
+    def cut(self) -> Callable[[], None]:
         stream, self._stream = self._stream, None
 
         def save() -> None:
@@ -77,7 +72,7 @@ class LocalLines:
 
         return save
 
-    def sweep(self) -> None:
+    def merge(self) -> None:
         pass
 
 
@@ -137,11 +132,8 @@ class LocalDisk:
             raise IsADirectoryError(errno.EISDIR, "it is a folder or a device", path)
         return Path(path).read_bytes()
 
-    def lines(self, path: str, is_journal: bool) -> Lines:
-        return LocalLines(path, is_journal)
-
-    def with_listing(self) -> Self:
-        return self  # a listing is cheap
+    def lines(self, path: str) -> Lines:
+        return LocalLines(path)
 
 
 @contextmanager
@@ -158,22 +150,12 @@ def store_errors(place: str) -> Iterator[None]:
 class ArrowFiles:
     """A pyarrow `FileSystem`. A file that grows by lines is stored as several objects, which appear as one file.
 
-    `NAME.line-NUMBER` contains lines, and numbers grow. `NAME.lines-NUMBER` contains all lines of smaller numbers,
-    which are then deleted. Objects are written before others are deleted, and listed in the order of their names, which
-    has `.line-` before `.lines-`. So every listing contains all lines, even during a deletion or after a kill.
+    `NAME.lines-FIRST-LAST` contains the lines of the batches FIRST to LAST. Merged objects are written before their
+    parts are deleted. So every listing contains all lines, even during a deletion or after a kill.
     """
 
-    def __init__(self, filesystem: Any, *, cached: bool = False) -> None:
-        self.filesystem, self._cached = filesystem, cached
-        self._clear()
-
-    def _clear(self) -> None:
-        self._listings: dict[str, list[tuple[str, str]]] = {}  # by folder
-        self._growing: dict[str, dict[str, list[str]]] = {}  # by folder and file
-
-    def with_listing(self) -> Self:
-        """Returns these files with a cache of listings."""
-        return type(self)(self.filesystem, cached=True)
+    def __init__(self, filesystem: Any) -> None:
+        self.filesystem = filesystem
 
     def _store_errors(self, path: str) -> AbstractContextManager[None]:
         return store_errors(f"{self.filesystem.type_name}://{path}")
@@ -212,19 +194,16 @@ class ArrowFiles:
             self.filesystem.delete_file(path)
 
     def read(self, path: str) -> bytes:
-        objects = self.objects(path) if self._cached else []
         try:
-            if not objects:
-                return self._read(path)
+            return self._read(path)
         except FileNotFoundError:
-            objects = self.objects(path)
-            if not objects:
-                raise
-        try:
-            return b"".join(map(self.read_object, current_objects(objects)))
-        except FileNotFoundError:  # the writer has replaced the objects since the listing
-            self._clear()
-            return self.read(path)
+            while objects := self.objects(path):
+                try:
+                    with ThreadPoolExecutor(THREADS) as pool:
+                        return b"".join(pool.map(self.read_object, objects))
+                except FileNotFoundError:  # the writer has merged objects since the listing
+                    continue
+            raise
 
     def read_object(self, path: str) -> bytes:
         with self._store_errors(path), self.filesystem.open_input_stream(path) as stream:
@@ -243,88 +222,89 @@ class ArrowFiles:
         with self._store_errors(path), self.filesystem.open_output_stream(path) as stream:
             stream.write(content)
 
-    def lines(self, path: str, is_journal: bool) -> Lines:
-        return StoredLines(self, path, is_journal)
+    def lines(self, path: str) -> Lines:
+        return StoredLines(self, path)
 
     def objects(self, path: str) -> list[str]:
-        """Returns the objects of a growing file by their numbers; none for another file."""
+        """Returns the objects of a growing file in order, without parts of others; none for another file."""
         folder, _, name = path.rpartition("/")
         if not folder:  # a bucket
             return []
-        growing = self._growing.get(folder)
-        if growing is None:
-            growing = {}
-            entries = [entry for entry, _ in self._objects(folder) if LINES.search(entry)]
-            for entry in sorted(entries, key=number_of):
-                growing.setdefault(LINES.sub("", entry), []).append(f"{folder}/{entry}")
-            if self._cached:
-                self._growing[folder] = growing
-        return growing.get(name, [])
+        entries = [entry for entry, _ in self._objects(folder) if LINES.search(entry) and LINES.sub("", entry) == name]
+        current: list[str] = []
+        last = 0
+        for entry in sorted(entries, key=lambda entry: (span_of(entry)[0], -span_of(entry)[1])):
+            if span_of(entry)[1] > last:
+                current.append(f"{folder}/{entry}")
+                last = span_of(entry)[1]
+        return current
 
     def _objects(self, path: str) -> list[tuple[str, str]]:
         from pyarrow import fs
 
-        listing = self._listings.get(path)
-        if listing is None:
-            with self._store_errors(path):
-                entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-            listing = [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
-            if self._cached:
-                self._listings[path] = listing
-        return listing
+        with self._store_errors(path):
+            entries = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return [(entry.base_name, _KINDS.get(entry.type.name, "")) for entry in entries]
 
 
-LINES = re.compile(r"\.(line|lines)-(\d{20})$")
+LINES = re.compile(r"\.lines-(\d{9})-(\d{9})$")
 _KINDS = {"File": "file", "Directory": "folder"}
-MOST = 100  # objects of a growing file
+MOST = 50  # objects of a growing file that are merged into one
+THREADS = 8  # objects that are read at the same time
 
 
-def number_of(entry: str) -> int:
+def span_of(entry: str) -> tuple[int, int]:
+    """Returns the first and the last batch in an object of a growing file."""
     found = LINES.search(entry)
     assert found is not None  # callers have checked it
-    return int(found[2])
-
-
-def current_objects(objects: Sequence[str]) -> Sequence[str]:
-    """Returns the objects, in order, without those whose lines another object contains."""
-    merged = [place for place, name in enumerate(objects) if ".lines-" in name.rpartition("/")[2]]
-    return objects[merged[-1] if merged else 0 :]
+    return int(found[1]), int(found[2])
 
 
 class StoredLines:
-    """A file on an object store that grows by lines: an object per batch, and one object at its end."""
+    """A file on an object store that grows by lines: an object per batch. Objects of similar size are merged."""
 
     survives_kill = False
 
-    def __init__(self, files: ArrowFiles, path: str, is_journal: bool) -> None:
-        self._files, self._path, self.is_journal = files, path, is_journal
+    def __init__(self, files: ArrowFiles, path: str) -> None:
+        self._files, self._path = files, path
         self._unsaved = bytearray()
-        objects = files.objects(path)
-        self._number = number_of(objects[-1]) if objects else 0
-        current = current_objects(objects)
-        self._contents: dict[str, bytes | None] = dict.fromkeys(current)  # by object; None: not in memory
-        self._stale = objects[: len(objects) - len(self._contents)]
+        self._objects = [span_of(name) for name in files.objects(path)]
+        self._next = 1 + max((last for _, last in self._objects), default=0)
 
     def write(self, line: bytes) -> None:
         self._unsaved += line + b"\n"
 
-    def cut(self, ended: bool) -> Callable[[], None]:
+    def cut(self) -> Callable[[], None]:
         lines, self._unsaved = bytes(self._unsaved), bytearray()
-        return lambda: self._save(lines, ended)
 
-    def _save(self, lines: bytes, ended: bool) -> None:
-        self._number = max(self._number + 1, time.time_ns())  # a clock may be set back
-        if self.is_journal or (len(self._contents) + 1 < MOST and not ended):
-            place = f"{self._path}.line-{self._number:020d}"
-            self._files.write(place, lines)
-            self._contents |= {} if self.is_journal else {place: lines}
-        elif lines or len(self._contents) > 1:
-            read, place = self._files.read_object, f"{self._path}.lines-{self._number:020d}"
-            parts = [read(name) if part is None else part for name, part in self._contents.items()]
-            self._files.write(place, b"".join([*parts, lines]))
-            self._stale += self._contents
-            self._contents = {place: None}
+        def save() -> None:
+            self._write((self._next, self._next), lines)
+            self._objects.append((self._next, self._next))
+            self._next += 1
 
-    def sweep(self) -> None:
-        while self._stale:
-            self._files.delete_object(self._stale.pop(0))
+        return save
+
+    def _write(self, span: tuple[int, int], lines: bytes) -> None:
+        self._files.write(self._place(span), lines)
+
+    def _place(self, span: tuple[int, int]) -> str:
+        return f"{self._path}.lines-{span[0]:09d}-{span[1]:09d}"
+
+    def merge(self) -> None:
+        """Merges the last objects if there are `MOST` of about the same number of batches, and again if it can."""
+        size = 1
+        while len(parts := self._last_of(size)) >= MOST:
+            merged = parts[0][0], parts[-1][1]
+            self._write(merged, b"".join(self._files.read_object(self._place(part)) for part in parts))
+            self._objects[-len(parts) :] = [merged]
+            for part in parts:
+                self._files.delete_object(self._place(part))
+            size *= MOST
+
+    def _last_of(self, size: int) -> list[tuple[int, int]]:
+        """Returns the last objects that contain fewer than `MOST * size` batches each."""
+
+        def is_small(span: tuple[int, int]) -> bool:
+            return span[1] - span[0] + 1 < MOST * size
+
+        return list(itertools.takewhile(is_small, reversed(self._objects)))[::-1]

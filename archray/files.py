@@ -357,32 +357,13 @@ class Folder:
         with self.whole_file(name) as stream:
             stream.write(content)
 
-    def lines(self, name: str, *, is_journal: bool = False) -> Lines:
+    def lines(self, name: str) -> Lines:
         """Opens a file to which a `LineWriter` appends lines. After a kill its last line may be incomplete.
 
         On an object store the file is stored as several objects; all other methods list, read and delete these objects
         as one file.
         """
-        return self._disk.lines(self._place(name), is_journal)
-
-    def with_listing(self) -> Self:
-        """Returns the folder with a cache of its listing on an object store, to read many files that grow by lines."""
-        folder = copy(self)
-        folder._disk = self._disk.with_listing()
-        return folder
-
-    def read_json_lines(self, name: str, kind: Any = Any) -> list[Any]:
-        """Reads the JSON values of a file's lines, without incomplete lines and values of another kind than `kind`.
-
-        Raises: as `read_bytes`.
-        """
-        values = []
-        for line in self.read_bytes(name).splitlines():
-            try:
-                values.append(_checked(line, kind))
-            except ValidationError:
-                continue
-        return values
+        return self._disk.lines(self._place(name))
 
     def copy_from(self, source: Self, names: Iterable[str] | None = None) -> None:
         """Copies files of another folder: all files, or `names`."""

@@ -77,7 +77,7 @@ class Session:
     def record(self, event: str, trial: str = "", **entries: Any) -> int:
         """Appends an event to the log. Returns a number for `wait`."""
         line = line_of(event, self._run, **({"trial": trial} if trial else {}), **entries)
-        number = self._writer.append(self.folder, LOG, line)
+        number = self._writer.append(line)
         if event == "suggested":
             self._last = max(self._last, int(trial))
             self.open[trial] = LoggedTrial(trial, entries["config"])
@@ -102,7 +102,7 @@ class Session:
             fresh: whether from its start instead of its last checkpoint.
         """
         assert self.logged is not None  # before the replay
-        self._writer.append(self.folder, LOG, line_of("reopened", self._run, trial=name, fresh=fresh))
+        self._writer.append(line_of("reopened", self._run, trial=name, fresh=fresh))
         self.logged.add(Event(event="reopened", trial=name, fresh=fresh))
         self.open = {trial.trial_id: trial for trial in self.logged.open_trials}
         self.ended -= 1
@@ -149,8 +149,8 @@ def begin(folder: Folder, *, run: str | None = None, trusted: bool = False, **pl
 
     Raises: DamagedFile; UnreadableFile; errors of the disk, also at the end of the block.
     """
-    with LineWriter() as writer:
-        session = Session(folder.create(), writer, run_of(folder) if run is None else run, trusted, plan)
+    with LineWriter(folder.create(), LOG) as writer:
+        session = Session(folder, writer, run_of(folder) if run is None else run, trusted, plan)
         token = _SESSION.set(session)
         try:
             yield session
