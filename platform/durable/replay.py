@@ -87,6 +87,8 @@ class LoggedSearcher(Searcher):
         self._limit = UNLIMITED
         self._handed: set[str] = set()  # ids of the trials that Tune has, and that have not ended
         self._waiting: list[LoggedTrial] | None = None  # trials of earlier sessions; None before the replay
+        self._suggested: dict[str, dict[str, Any]] = {}  # configurations of waiting trials
+        self._unlearned: set[str] = set()  # ids of trials for which the searcher suggests other configurations
         self.configs: dict[str, dict[str, Any]] = {}
 
     def __reduce__(self) -> Any:
@@ -121,8 +123,11 @@ class LoggedSearcher(Searcher):
             return None  # Tune asks again, with another id
         if self._waiting:
             trial = self._waiting.pop(0)
-            config = {**self.configs.get(trial.trial_id, trial.config), **continued(session, trial)}
             name = trial.trial_id
+            config = self._suggested.pop(name, {})
+            if not self._strict:  # a scheduler may have changed the configuration
+                config = {**config, **trial.config}
+            config = {**config, **continued(session, trial)}
         else:
             if 0 <= self._most <= session.ended + len(session.open):
                 return Searcher.FINISHED
@@ -131,22 +136,20 @@ class LoggedSearcher(Searcher):
             if not isinstance(suggestion, dict):
                 return suggestion
             config = suggestion
-            self._record(session, name, config)
+            session.record("suggested", name, config=plain_config({**self._fixed, **config}))
+            self._keep(name, config)
         session.ids[trial_id] = name
         self._handed.add(name)
         return dict(config)
-
-    def _record(self, session: Session, name: str, config: dict[str, Any]) -> None:
-        plain = plain_config({**self._fixed, **config})
-        session.record("suggested", name, config=plain)
-        self._keep(name, config)
 
     def _keep(self, name: str, config: dict[str, Any]) -> None:
         if plain_config(config) != config:  # objects that the log cannot represent
             self.configs[name] = config
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self._inner.on_trial_result(current().ids[trial_id], result)
+        name = current().ids[trial_id]
+        if name not in self._unlearned:
+            self._inner.on_trial_result(name, result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         session = current()
@@ -154,7 +157,8 @@ class LoggedSearcher(Searcher):
         if not error:  # `Recorder` records this end after the reason
             session.record("ended", name, has_result=result is not None)
         self._handed.discard(name)
-        self._inner.on_trial_complete(name, result=result, error=error)
+        if name not in self._unlearned:
+            self._inner.on_trial_complete(name, result=result, error=error)
 
     def save(self, checkpoint_path: str) -> None:
         """Writes an empty file: Tune saves searchers, and the log has the state."""
@@ -178,41 +182,46 @@ class LoggedSearcher(Searcher):
         logged = session.logged
         assert logged is not None  # before the replay
         results: dict[str, dict[str, Any]] = {}
-        unknown: set[str] = set()
         for event in logged.events:
             name = event.trial
             if event.event == "suggested":
-                self._suggest_again(event, unknown)
-            elif name in unknown:
+                self._suggest_again(event)
+            elif event.event == "reopened":
+                self._suggested[name] = {**self.configs.get(name, {}), **logged.trials[name].config}
+            elif name in self._unlearned:
                 continue
             elif event.event == "result":
                 results[name] = {**event.result, "trial_id": name}
                 if not event.result.get("done"):
                     self._inner.on_trial_result(name, results[name])
             elif event.event == "ended":
+                self._suggested.pop(name, None)
                 result = results.get(name) if event.has_result else None
                 self._inner.on_trial_complete(name, result=result, error=event.error)
         if hasattr(self._scheduler, "replay"):
             self._scheduler.replay(logged, log_id)
         self._waiting = []
         for trial in list(session.open.values()):
-            if trial.is_complete and trial.trial_id not in unknown:  # a kill came before its end
+            if trial.is_complete and trial.trial_id not in self._unlearned:  # a kill came before its end
                 session.record("ended", trial.trial_id, has_result=True)
                 self._inner.on_trial_complete(trial.trial_id, result={**trial.metrics})
             else:
                 self._waiting.append(trial)
         session.logged = None
 
-    def _suggest_again(self, event: Event, unknown: set[str]) -> None:
+    def _suggest_again(self, event: Event) -> None:
         suggestion: Any = self._inner.suggest(event.trial)
         is_config = isinstance(suggestion, dict)
+        self._suggested[event.trial] = dict(suggestion) if is_config else {}
         if isinstance(self._inner, Variants):  # draws may depend on more than the seed, and the log has them
-            self._keep(event.trial, {**(suggestion if is_config else {}), **event.config})
+            self._suggested[event.trial] |= event.config
+            self._keep(event.trial, self._suggested[event.trial])
             return
         again = plain_config({**self._fixed, **suggestion}) if is_config else suggestion
         if again == event.config:
             self._keep(event.trial, suggestion)
             return
+        self._suggested[event.trial] |= event.config
         kind = type(self._inner).__name__
         if self._strict:
             raise RunFolderError(
@@ -226,7 +235,7 @@ class LoggedSearcher(Searcher):
             event.trial,
             event.config,
         )
-        unknown.add(event.trial)
+        self._unlearned.add(event.trial)
         if is_config:
             self._inner.on_trial_complete(event.trial, error=True)
 

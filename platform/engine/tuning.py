@@ -43,7 +43,6 @@ from archray.searchers.base import ArchraySearcher
 CONCURRENCY = "concurrency.json"
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the log has the results
-    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # the log has the state
     "TUNE_RESTORE_RETRY_NUM": "2",  # the number of kept checkpoints, see `CheckpointTrouble`
     "RAY_AIR_NEW_OUTPUT": "0",  # the old engine is silent at verbose=0
 }

@@ -25,7 +25,7 @@ Paths in the run are stored relative to it, so that a run can be moved.
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -44,7 +44,6 @@ SCHEMA = 1
 SHORT = 64  # maximum length of a list in a result before the last one; a round of halving may have ten thousand scores
 RUN = "{archray-run}"  # the folder of the run in the paths of a log
 ITERATION = "training_iteration"
-_OUTSIDE = re.compile(r"(/|[A-Za-z][\w+.-]*://)\S+")  # an absolute path or a URI
 _LEAVES = re.compile(re.escape(RUN) + r"[^\"]*/\.\.(/|\"|$)")
 
 
@@ -211,7 +210,7 @@ def read_log(folder: Folder, run: str | None = None, *, trusted: bool = False) -
 
     Args:
         run: path of the folder to which paths in the log are relative; None: `run_of`.
-        trusted: whether results may contain paths outside of the run.
+        trusted: whether weights may be outside of the run.
 
     Raises: DamagedFile, with the number of the line; UnreadableFile.
     """
@@ -258,25 +257,14 @@ def _with_places(line: str, place: str) -> str:
 
 
 def _check(event: Event, place: str | None) -> None:
-    """Raises: ValueError for a schema of another version, or a result with a path outside of `place`."""
+    """Raises: ValueError for a schema of another version, or weights outside of `place`, which trials would read."""
     if event.event == "session" and event.log_schema != SCHEMA:
         version = event.versions.get("archray", "another version")
         raise ValueError(f"expected schema {SCHEMA}, got {event.log_schema}; the log was written by archray {version}")
-    if place is not None and event.event in ("result", "suggested", "started"):
-        for value in _texts([event.result, event.config]):
-            if _OUTSIDE.fullmatch(value) and place not in value:
-                raise ValueError(f"expected paths inside of the run, got {value[:200]}")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for entry in value.values():
-            yield from _texts(entry)
-    elif isinstance(value, list) and value and isinstance(value[0], str | list | dict):
-        for entry in value:
-            yield from _texts(entry)
+    weights = event.result.get("weights")
+    if place is not None and isinstance(weights, str):
+        if not weights.partition("://")[2].startswith(f"{place}/") and not weights.startswith(f"{place}/"):
+            raise ValueError(f"expected weights inside of the run, got {weights[:200]}")
 
 
 def line_of(event: str, run: str, **entries: Any) -> bytes:
