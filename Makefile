@@ -1,7 +1,7 @@
 # Commands for users and developers. Every target creates .venv first if it does not exist.
 #
 #   make demo                                run a search with a report (minutes on two cores)
-#   make test | lint | docs | bench | dist | test-all
+#   make test | lint | docs | bench | dist | test-all | test-plain-ray
 #   make demo CONSTRAINTS=constraints.txt    use the versions that passed all tests last
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ PACKAGES := platform searchers trainables cluster
 # If this variable were set, every process of Ray would compile archray's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds lint docs docs-tables format bench constraints dist clean
+.PHONY: help install demo test test-all test-slow test-avx2 test-extras test-lower-bounds test-plain-ray lint docs docs-tables format bench constraints dist clean
 .DELETE_ON_ERROR:
 
 help:
@@ -74,6 +74,11 @@ test-all: $(INSTALLED)
 # Tests with the oldest versions that pyproject.toml allows, in a temporary environment.
 test-lower-bounds: $(INSTALLED)
 	bash .ci/lower-bounds $(PYTHON)
+
+# Tests without private names of Ray. The second variable is needed because tests import Ray before archray.
+PLAIN_RAY_TESTS ?= tests/cluster tests/platform
+test-plain-ray: $(INSTALLED)
+	ARCHRAY_PLAIN_RAY=1 RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 $(PYTEST) -m "not extra" $(PYTEST_ARGS) $(PLAIN_RAY_TESTS)
 
 lint: $(INSTALLED) build/mypy
 	$(BIN)/ruff format --check .

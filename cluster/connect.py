@@ -15,13 +15,12 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.job_config import JobConfig
 
 import archray
-from archray.cluster import plain_ray
 from archray.cluster.loopback import LOOPBACK, checked_loopback, loopback_only
 from archray.cluster.ray_compat import (
     RejectedCall,
@@ -33,7 +32,7 @@ from archray.cluster.ray_compat import (
     starts_ray,
     warn_of_new_ray,
 )
-from archray.cluster.ray_watch import hidden_raylet_death, interruptible, own_raylet, received, watched, watched_start
+from archray.cluster.ray_watch import hidden_raylet_death, interruptible, own_raylets, received, watched, watched_start
 from archray.cluster.settings import LOCAL, ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
 from archray.errors import ArchrayError
@@ -54,25 +53,35 @@ GET_TOKEN = (
 DEFAULT_TOKEN_FILE = "~/.ray/auth_token"
 # Ray's answer may take minutes and does not name the reason.
 UNEXAMINED = (
-    "archray did not examine the head, since it uses no private names of Ray. Check that the address is that of the GCS "
-    "server (default port: 6379), that it runs the same version of Ray, and that this machine is a node of the cluster. "
-    "If the cluster requires a token, set RAY_AUTH_MODE=token before Python starts. " + GET_TOKEN
+    "archray did not examine the head, since it does not use private names of Ray. Check that the address is that of the "
+    "GCS server (default port: 6379) of a running cluster with the same version of Ray, and that this machine is a node of "
+    "it. If the cluster requires a token, set RAY_AUTH_MODE=token before Python starts. " + GET_TOKEN
 )
 NEW_TOKEN = "export RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')"
-
-
-NO_RAY = "no Ray runs on this machine. Run archray on a node of the cluster."
 
 
 class Unreachable(Exception):
     """No cluster at an address can be joined. The message contains the reason and the remedy."""
 
 
-def find_head(address: str) -> tuple[str, bool]:
-    """Finds the head of a cluster; returns its address, and whether it listens only on 127.0.0.1.
+class Head(NamedTuple):
+    """The head of a cluster.
 
-    The head must accept the token of this machine, run the same version of Ray, and have a node on this machine. Without
-    Ray's private names only the connection is checked, and `auto` is returned unchanged.
+    Attributes:
+        address: `host:port`; `auto` if only Ray can find it.
+        loopback: whether it listens only on 127.0.0.1.
+        examined: whether archray has examined it, for which it needs private names of Ray.
+    """
+
+    address: str
+    loopback: bool
+    examined: bool
+
+
+def find_head(address: str) -> Head:
+    """Finds the head of a cluster.
+
+    The head must accept the token of this machine, run the same version of Ray, and have a node on this machine.
 
     Args:
         address: `auto` or `host:port`.
@@ -83,9 +92,9 @@ def find_head(address: str) -> tuple[str, bool]:
         try:
             address = head_of_this_machine() or AUTO
         except ConnectionError as error:
-            raise Unreachable(NO_RAY) from error
+            raise Unreachable("no Ray runs on this machine. Run archray on a node of the cluster.") from error
         if address == AUTO:
-            return AUTO, False
+            return Head(AUTO, loopback=False, examined=False)
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise Unreachable("expected auto, local or ip:port")
@@ -99,15 +108,17 @@ def find_head(address: str) -> tuple[str, bool]:
             refused = error
             continue
         endpoint = f"[{candidate}]:{port}" if ":" in candidate else f"{candidate}:{port}"
-        _check_head(endpoint)
-        return endpoint, candidate == LOOPBACK
+        return Head(endpoint, candidate == LOOPBACK, _check_head(endpoint))
     raise Unreachable(
         f"no answer ({refused}). Check that the cluster is running and that its port is open."
     ) from refused
 
 
-def _check_head(address: str) -> None:
-    """Raises: Unreachable unless the head of a cluster answers at `address`, under the conditions of `find_head`."""
+def _check_head(address: str) -> bool:
+    """Returns whether archray can examine the head at `address`.
+
+    Raises: Unreachable unless the head of a cluster answers, under the conditions of `find_head`.
+    """
     if os.environ.get(AUTH_MODE) == "token" and not send_token():
         raise Unreachable(f"{AUTH_MODE}=token is set, but no token was found. {GET_TOKEN}.")
     try:
@@ -136,6 +147,7 @@ def _check_head(address: str) -> None:
                 f"cluster: archray submit --address http://{address.rpartition(':')[0]}:8265 -- ..."
             )
         time.sleep(0.5)
+    return version is not None
 
 
 def token_source() -> str:
@@ -331,8 +343,8 @@ def start_or_join(announce: Callable[[str], None] = print) -> None:
     else:
         secure_token(announce, create=starts_ray())
         ray.init()
-    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
-    if own_raylet() is None or os.environ.get("RAY_ADDRESS", "").endswith(f":{port}"):
+    gcs_address = ray.get_runtime_context().gcs_address
+    if not own_raylets() or os.environ.get("RAY_ADDRESS") == gcs_address:
         _announce_joined(announce)
 
 
@@ -445,15 +457,13 @@ def _init(
     }
     secure_token(announce, create=address is None)
     if address is not None:
-        head, loopback = find_head(address)
-        with loopback_only() if loopback else nullcontext():
+        head = find_head(address)
+        with loopback_only() if head.loopback else nullcontext():
             try:
-                return ray.init(address=head, **options)
+                return ray.init(address=head.address, **options)
             except Exception as error:
-                if not plain_ray():
+                if head.examined:
                     raise
-                if head == AUTO and isinstance(error, ConnectionError) and "Could not find" in str(error):
-                    raise Unreachable(NO_RAY) from error
                 raise Unreachable(f"{error}. {UNEXAMINED}.") from error
     start = partial(
         ray.init,

@@ -79,11 +79,9 @@ class _Driver:
 _DRIVER = _Driver()
 
 
-def own_raylet() -> Process | None:
-    """Returns the raylet to which this process is connected; None if another process started it."""
-    node = ray.get_runtime_context().get_node_id()
-    raylets = [process for process in child_processes() if process.name == RAYLET and node in process.command]
-    return raylets[0] if raylets else None
+def own_raylets() -> list[Process]:
+    """Returns the raylets that this process has started: one, or none if it has joined a cluster."""
+    return [process for process in child_processes() if process.name == RAYLET]
 
 
 def ray_loss() -> str | None:
@@ -150,8 +148,7 @@ def watched() -> Iterator[None]:
         yield
         return
     _DRIVER.addresses, ended = _addresses(), threading.Event()
-    raylet = own_raylet()
-    _DRIVER.agents = [] if raylet is None else child_processes(raylet.number)
+    _DRIVER.agents = [agent for raylet in own_raylets() for agent in child_processes(raylet.number)]
     thread = threading.Thread(target=_watch, args=(ended,), name="archray-ray-watch", daemon=True)
     with interruptible(), hidden_raylet_death(), interrupted_when_lost():
         thread.start()

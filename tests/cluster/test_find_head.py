@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from archray_test_node import NODE
 
-TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+from archray.cluster import PLAIN_RAY
+
+MODE = {"RAY_AUTH_MODE": "token"}
+TOKEN = MODE | {"RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 WRONG = {"RAY_AUTH_TOKEN": "fedcba9876543210" * 4}
 SECONDS = 300.0  # for a busy machine; Ray itself tries a wrong port for over ten minutes
 
@@ -34,9 +37,9 @@ cluster.shutdown()
 
 JOIN = """
 import sys
-import ray
 from archray.cluster.settings import ClusterSettings
 from archray.cluster.connect import ClusterError, connect
+import ray
 
 for address in sys.argv[1:]:
     try:
@@ -103,7 +106,7 @@ def test_a_missing_token_and_wrong_ports_have_distinct_errors(head: list[str], t
             {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"},
             "RAY_AUTH_TOKEN_PATH=/nowhere/token is not a file with a token. Run 'ray get-auth-token'",
         ),
-        ({"RAY_AUTH_MODE": "token"}, "RAY_AUTH_MODE=token is set, but no token was found. Run 'ray get-auth-token'"),
+        (MODE, "RAY_AUTH_MODE=token is set, but no token was found. Run 'ray get-auth-token'"),
         (
             TOKEN | {"RAY_AUTH_MODE": "disabled"},
             "the cluster requires a token, but RAY_AUTH_MODE=disabled prevents Ray from sending one. Unset",
@@ -117,6 +120,21 @@ def test_a_wrong_token_is_distinguished_from_a_missing_one(
 ) -> None:
     (line,) = output(tmp_path, token, JOIN, head[0])
     assert line.startswith(f"cannot join the Ray cluster at {head[0]}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (TOKEN, "joined 1 7"),
+        (WRONG, "Failed to connect .* If the cluster requires a token, set RAY_AUTH_MODE=token before Python starts"),
+        ({"RAY_AUTH_TOKEN_PATH": "/nowhere/token"} | MODE, "RAY_AUTH_TOKEN_PATH=/nowhere/token is not a file with a token"),
+    ],
+    ids=["right", "wrong", "no-file"],
+)
+@pytest.mark.slow
+def test_a_plain_ray_joins_with_a_token(token: dict[str, str], reason: str, head: list[str], tmp_path: Path) -> None:
+    (line,) = output(tmp_path, token | {PLAIN_RAY: "1"}, JOIN, head[0])
+    assert re.search(reason, line), line
 
 
 @pytest.mark.slow
