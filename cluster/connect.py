@@ -51,11 +51,11 @@ GET_TOKEN = (
     "the token"
 )
 DEFAULT_TOKEN_FILE = "~/.ray/auth_token"
-# Ray's answer may take minutes and does not name the reason.
+# Ray's own error may take minutes and does not name the reason.
 UNEXAMINED = (
-    "archray did not examine the head, since it does not use private names of Ray. Check that the address is that of the "
-    "GCS server (default port: 6379) of a running cluster with the same version of Ray, and that this machine is a node of "
-    "it. If the cluster requires a token, set RAY_AUTH_MODE=token before Python starts. " + GET_TOKEN
+    "archray did not examine the head, since it does not use private names of Ray. Check that the address is that of "
+    "the GCS server (default port: 6379) of a running cluster with the same version of Ray, and that this machine is a "
+    f"node of it. If the cluster requires a token, set RAY_AUTH_MODE=token before Python starts. {GET_TOKEN}"
 )
 NEW_TOKEN = "export RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')"
 

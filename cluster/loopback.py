@@ -10,7 +10,7 @@ from pathlib import Path
 import ray
 
 from archray.cluster import CLUSTER_VARIABLE
-from archray.cluster.processes import family
+from archray.cluster.processes import own_processes
 from archray.cluster.ray_compat import CLUSTER_SWITCH, process_wide, switched
 from archray.errors import ArchrayError
 
@@ -107,7 +107,7 @@ def reachable_sockets() -> dict[str, str] | None:
 
 def _owners(sockets: dict[str, str]) -> Iterator[str]:
     """Yields the `sockets` of this process and its descendants, with the name of the process."""
-    for process in family():
+    for process in own_processes():
         with suppress(OSError):  # the process has ended
             for file in (process.folder / "fd").iterdir():
                 with suppress(OSError):

@@ -68,7 +68,7 @@ def child_processes(parent: int | None = None) -> list[Process]:
     return [process for process in _all() if process.parent == parent]
 
 
-def family() -> list[Process]:
+def own_processes() -> list[Process]:
     """Returns this process and all its descendants."""
     processes = _all()
     members = [process for process in processes if process.number == os.getpid()]

@@ -20,6 +20,7 @@ from archray.errors import TESTED_RAY, IncompatibleRay, tested_versions
 
 logger = logging.getLogger(__name__)
 
+
 @cache
 def _warn(ray_version: str) -> None:
     """Logs once per process that this version of Ray differs from the tested versions."""
@@ -216,8 +217,8 @@ def check_called(*names: PrivateName) -> None:
             name.changed("no call")
 
 
-# Ray's switch for macOS and Windows, which is also a variable that Ray reads when it is imported. Without it, Ray ignores
-# `ray.init(_node_ip_address="127.0.0.1")` and listens on all interfaces. See cluster/loopback.py.
+# Ray's switch for macOS and Windows. Ray reads it from CLUSTER_VARIABLE when it is imported, often before archray. Without
+# it, Ray ignores `ray.init(_node_ip_address="127.0.0.1")` and listens on all interfaces.
 CLUSTER_SWITCH = PrivateName("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", "limit Ray to 127.0.0.1")
 # Ray has no option for the messages of its processes, and prints them in its own thread, where `replaced` has no
 # effect.

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from archray.cluster import CLUSTER_VARIABLE, PLAIN_RAY
 from archray.cluster.connect import ClusterError, connect, runtime_environment, secure_token, ssh_tunnel
 from archray.cluster.settings import ClusterSettings, check_address, forks_workers
 from archray.cluster.warm_workers import warm_python
@@ -206,6 +207,7 @@ def test_a_ray_of_the_user_whose_workers_lack_a_file_raises_an_error(user_file: 
 LOAD = """
 import sys
 from pathlib import Path
+import archray.cluster  # before Ray, which reads its variables at import
 import ray
 from ray._private.services import psutil  # archray does not depend on psutil
 from archray.cluster.settings import ClusterSettings
@@ -304,16 +306,17 @@ assert len(messages) == 1 and "Starting it once more" in messages[0], messages
 """
 
 
-def start(program: str, user_file: Path) -> subprocess.Popen[str]:
+def start(program: str, user_file: Path, *, plain: bool = False) -> subprocess.Popen[str]:
     """Runs a program in a folder outside the repository, which is also its home folder: Ray's token is there."""
     folder = user_file.parent.parent
-    inherited = {name: value for name, value in os.environ.items() if name not in (*TOKEN_VARIABLES, "RAY_ADDRESS")}
+    removed = (*TOKEN_VARIABLES, "RAY_ADDRESS", CLUSTER_VARIABLE, PLAIN_RAY)
+    inherited = {name: value for name, value in os.environ.items() if name not in removed}
     return subprocess.Popen(
         [sys.executable, "-c", LOAD + program, str(user_file)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=folder,
-        env={**inherited, "HOME": str(folder)},
+        env={**inherited, "HOME": str(folder), **({PLAIN_RAY: "1"} if plain else {})},
         text=True,
     )
 
@@ -335,15 +338,18 @@ def test_two_runs_on_one_machine_have_separate_rays(user_file: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "program",
+    ("program", "plain"),
     [
-        pytest.param(DASHBOARD, id="dashboard", marks=pytest.mark.slow),
-        pytest.param(JOINED, id="joined", marks=[pytest.mark.slow, pytest.mark.ci]),
-        pytest.param(UNREACHABLE, id="nobody"),
+        pytest.param(DASHBOARD, False, id="dashboard", marks=pytest.mark.slow),
+        pytest.param(DASHBOARD, True, id="dashboard-plain", marks=pytest.mark.slow),
+        pytest.param(JOINED, False, id="joined", marks=[pytest.mark.slow, pytest.mark.ci]),
+        pytest.param(JOINED, True, id="joined-plain", marks=[pytest.mark.slow, pytest.mark.ci]),
+        pytest.param(UNREACHABLE, False, id="nobody"),
+        pytest.param(UNREACHABLE, True, id="nobody-plain"),
     ],
 )
-def test_programs_that_connect(program: str, user_file: Path) -> None:
-    process = start(program, user_file)
+def test_programs_that_connect(program: str, plain: bool, user_file: Path) -> None:
+    process = start(program, user_file, plain=plain)
     process.communicate()
     assert process.returncode == 0
 

@@ -23,8 +23,8 @@ SECONDS = 300.0  # for a busy machine; Ray itself tries a wrong port for over te
 # free for other Rays on this machine.
 HEAD = """
 import sys
-from ray.cluster_utils import Cluster
 from archray.cluster.loopback import loopback_only
+from ray.cluster_utils import Cluster
 
 with loopback_only():
     cluster = Cluster(initialize_head=True, head_node_args=dict(
@@ -127,7 +127,10 @@ def test_a_wrong_token_is_distinguished_from_a_missing_one(
     [
         (TOKEN, "joined 1 7"),
         (WRONG, "Failed to connect .* If the cluster requires a token, set RAY_AUTH_MODE=token before Python starts"),
-        ({"RAY_AUTH_TOKEN_PATH": "/nowhere/token"} | MODE, "RAY_AUTH_TOKEN_PATH=/nowhere/token is not a file with a token"),
+        (
+            {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"} | MODE,
+            "RAY_AUTH_TOKEN_PATH=/nowhere/token is not a file with a token",
+        ),
     ],
     ids=["right", "wrong", "no-file"],
 )

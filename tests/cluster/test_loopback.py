@@ -153,7 +153,9 @@ def test_a_ray_on_loopback_can_be_joined_on_its_machine() -> None:
 def test_a_ray_beyond_loopback_is_stopped(calls: str, expected: str, plain: bool) -> None:
     """Ray ignores its switch. archray raises the error before the start, or stops a Ray whose node it can check."""
     (line,) = output(WITHOUT_SWITCH, calls, plain=plain).splitlines()
-    assert expected in line and f"Set {CLUSTER_VARIABLE}=0 before Python starts" in line and line.endswith("False"), line
+    assert expected in line and f"Set {CLUSTER_VARIABLE}=0 before Python starts" in line and line.endswith("False"), (
+        line
+    )
 
 
 @pytest.mark.parametrize(

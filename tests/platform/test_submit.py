@@ -30,8 +30,8 @@ from archray.platform.commands.submit import job_command, job_name, submit
 TOKEN = "0123456789abcdef" * 4
 HEAD = """
 import sys
+from archray.cluster.loopback import LOOPBACK, loopback_only  # before Ray, which reads its variables at import
 from ray.cluster_utils import Cluster
-from archray.cluster.loopback import LOOPBACK, loopback_only
 
 with loopback_only():
     cluster = Cluster(initialize_head=True, head_node_args=dict(

@@ -2,9 +2,9 @@
 
 NODE = """
 import sys
+from archray.cluster.loopback import LOOPBACK, loopback_only
 from ray._private.node import Node
 from ray._private.parameter import RayParams
-from archray.cluster.loopback import LOOPBACK, loopback_only
 
 ports = dict(node_manager_port=0, dashboard_agent_listen_port=0)
 with loopback_only():
