@@ -338,6 +338,7 @@ def start_or_join(announce: Callable[[str], None] = print) -> None:
 
     Raises: ClusterError as `secure_token`.
     """
+    warn_of_new_ray()
     if ray.is_initialized():
         secure_token(announce, create=False)
     else:

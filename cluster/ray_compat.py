@@ -217,7 +217,7 @@ def check_called(*names: PrivateName) -> None:
             name.changed("no call")
 
 
-# Ray's switch for macOS and Windows. Ray reads it from CLUSTER_VARIABLE when it is imported, often before archray. Without
+# Ray's switch for macOS and Windows. Ray reads it from CLUSTER_VARIABLE at import, often before archray. Without
 # it, Ray ignores `ray.init(_node_ip_address="127.0.0.1")` and listens on all interfaces.
 CLUSTER_SWITCH = PrivateName("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", "limit Ray to 127.0.0.1")
 # Ray has no option for the messages of its processes, and prints them in its own thread, where `replaced` has no

@@ -242,8 +242,8 @@ def end_now() -> NoReturn:
     for say in _DRIVER.last_words[::-1] or [lambda why: sys.stderr.write(f"{why}\n")]:
         with suppress(Exception):
             say(why_stopped())
-    package = str(Path(ray.__file__).parent)
-    kill([process for process in child_processes() if package in process.command])  # workers end with their raylet
+    programs = f"{Path(ray.__file__).parent}{os.sep}"
+    kill([process for process in child_processes() if programs in process.command])  # workers end with their raylet
     kill(_DRIVER.agents)
     sys.stdout.flush()
     sys.stderr.flush()
