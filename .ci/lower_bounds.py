@@ -5,7 +5,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-BOUND = re.compile(r"^(?P<name>[\w.-]+)(?P<extras>\[[\w,]+\])?>=(?P<version>[\w.]+)(,<[\w.]+)?$")
+BOUND = re.compile(r"^(?P<name>[\w.-]+)(?P<extras>\[[\w,]+\])?>=(?P<version>[\w.]+)$")
 
 project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 for requirement in project["dependencies"]:

@@ -319,7 +319,7 @@ def has_node_here(address: str, seconds: float) -> bool | None:
         return None
     with NODES_REQUEST.attributes():
         return not find().isdisjoint(node.node_id.hex() for node in answer.node_info_list if node.state == node.ALIVE)
-    return None
+    return None  # type: ignore[unreachable]  # after a change of Ray
 
 
 def requires_token(address: str, seconds: float) -> bool | None:
@@ -345,7 +345,7 @@ def _ask_head(address: str, method: str, request: PrivateName, seconds: float, *
             return getattr(stub(channel), method)(message(), timeout=seconds)
         except grpc.RpcError as error:
             raise RejectedCall(error.code().name) from error
-    return None
+    return None  # type: ignore[unreachable]
 
 
 def read_settings_again() -> None:
