@@ -86,11 +86,11 @@ class PrivateName:
 
     @contextmanager
     def attributes(self) -> Iterator[None]:
-        """Reports an AttributeError in the block, which uses attributes of the object."""
+        """Reports an AttributeError or TypeError in the block, which uses the object or its attributes."""
         try:
             yield
-        except AttributeError as error:
-            self.changed(f"an object without an attribute ({error})")
+        except (AttributeError, TypeError) as error:
+            self.changed(f"another object ({error})")
 
 
 def process_wide(manager: Callable[[], AbstractContextManager[None]]) -> Callable[[], _GeneratorContextManager[None]]:
@@ -291,14 +291,18 @@ class RejectedCall(Exception):
 
 def head_of_this_machine() -> str | None:
     """Returns the address of the head of the Ray on this machine; None if unknown. Raises: ConnectionError if none."""
-    find = HEAD_ADDRESS.find()
-    return None if find is None else str(find("auto", None))
+    with HEAD_ADDRESS.attributes():
+        if (find := HEAD_ADDRESS.find()) is not None:
+            return str(find("auto", None))
+    return None
 
 
 def starts_ray() -> bool:
     """Returns whether `ray.init()` starts a Ray on this machine, and does not join a cluster; True if unknown."""
-    find = HEAD_ADDRESS.find()
-    address = os.environ.get("RAY_ADDRESS") if find is None else find(None, None)
+    address = os.environ.get("RAY_ADDRESS")
+    with HEAD_ADDRESS.attributes():
+        if (find := HEAD_ADDRESS.find()) is not None:
+            address = find(None, None)
     return address in (None, "", "local")
 
 
@@ -313,13 +317,12 @@ def has_node_here(address: str, seconds: float) -> bool | None:
 
     Raises: RejectedCall.
     """
-    find = NODE_IDS.find()
-    answer = None if find is None else _ask_head(address, "GetAllNodeInfo", NODES_REQUEST, seconds)
-    if answer is None:
-        return None
+    find, answer = NODE_IDS.find(), _ask_head(address, "GetAllNodeInfo", NODES_REQUEST, seconds)
     with NODES_REQUEST.attributes():
-        return not find().isdisjoint(node.node_id.hex() for node in answer.node_info_list if node.state == node.ALIVE)
-    return None  # type: ignore[unreachable]  # after a change of Ray
+        if None not in (find, answer):
+            living = [node.node_id.hex() for node in answer.node_info_list if node.state == node.ALIVE]
+            return not set(find()).isdisjoint(living)
+    return None
 
 
 def requires_token(address: str, seconds: float) -> bool | None:
@@ -338,14 +341,16 @@ def _ask_head(address: str, method: str, request: PrivateName, seconds: float, *
         return None
     import grpc  # only for a process that joins a cluster
 
-    options = (("grpc.enable_http_proxy", 0),)
-    channel = create(address) if with_token else grpc.insecure_channel(address, options)
-    with channel, GCS_STUB.attributes():
+    answer, options = None, (("grpc.enable_http_proxy", 0),)
+    with (
+        GCS_STUB.attributes(),
+        create(address) if with_token else grpc.insecure_channel(address, options) as channel,
+    ):
         try:
-            return getattr(stub(channel), method)(message(), timeout=seconds)
+            answer = getattr(stub(channel), method)(message(), timeout=seconds)
         except grpc.RpcError as error:
             raise RejectedCall(error.code().name) from error
-    return None  # type: ignore[unreachable]
+    return answer
 
 
 def read_settings_again() -> None:

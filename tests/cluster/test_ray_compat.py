@@ -127,6 +127,15 @@ def test_a_head_in_another_form_is_unknown(methods: dict[str, Any], monkeypatch:
     assert head_answers() == [None] * 3
 
 
+def test_functions_with_other_arguments_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (ray_compat.HEAD_ADDRESS, ray_compat.GCS_CHANNEL, ray_compat.RAY_CONFIG):
+        monkeypatch.setattr(name.owner(), name.attribute, lambda *, text: text)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    ray_compat.read_settings_again()
+    assert not ray_compat.starts_ray()
+    assert [ray_compat.head_of_this_machine(), ray_compat.head_version("127.0.0.1:1", 1.0)] == [None] * 2
+
+
 def head_answers() -> list[Any]:
     questions = (ray_compat.head_version, ray_compat.has_node_here, ray_compat.requires_token)
     return [question("127.0.0.1:1", 1.0) for question in questions]
