@@ -52,8 +52,11 @@ for address in sys.argv[1:]:
 
 
 def environment(home: Path, token: dict[str, str]) -> dict[str, str]:
-    """Returns an environment without the token of this machine: another home has no `.ray/auth_token`."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    """Returns an environment without the token of this machine: another home has no `.ray/auth_token`.
+
+    Only `token` can forbid private names of Ray: without them, the errors are Ray's.
+    """
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", PLAIN_RAY))}
     return {**ours, "HOME": str(home), **token}
 
 

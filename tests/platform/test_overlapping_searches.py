@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from archray.cluster import CLUSTER_VARIABLE, plain_ray
 from archray.cluster.loopback import loopback_only
 from archray.cluster.ray_compat import (
     ACTOR_CACHE,
     CLUSTER_SWITCH,
-    CLUSTER_VARIABLE,
     PRINT_LINES,
     QUEUE_UPDATE,
     REUSED_ACTOR,
@@ -32,6 +32,7 @@ from archray.platform.engine.result_log import reduced_saves
 from archray.platform.engine.tune_memory import IdleActors, idle_actors
 from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment
 
+pytestmark = pytest.mark.skipif(plain_ray(), reason="archray does not change Ray")
 CHANGED = (
     CLUSTER_SWITCH,
     PRINT_LINES,
@@ -43,7 +44,7 @@ CHANGED = (
     TRIAL_STATES,
     ACTOR_CACHE,
 )
-VARIABLES = (CLUSTER_VARIABLE.find(), *TUNE_ENVIRONMENT)
+VARIABLES = (CLUSTER_VARIABLE, *TUNE_ENVIRONMENT)
 LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")
 
 
