@@ -7,7 +7,7 @@ Every name is optional: archray works without it, more slowly, with more memory,
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from archray.cluster import plain_ray
-from archray.errors import TESTED_RAY, IncompatibleRay, tested_versions
+from archray.errors import TESTED_RAY
 
 logger = logging.getLogger(__name__)
 

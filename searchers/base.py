@@ -395,9 +395,13 @@ class ArchraySearcher(Searcher):
                 break
         if self._restore_problem is not None or not self._metric:
             return
-        trials = ledger.read_tune_trials(checkpoint_dir, self.ledger.settled)
-        if trials is not None:
-            self.ledger.reconcile(trials, self._metric)
+        try:
+            trials = ledger.read_tune_trials(checkpoint_dir, self.ledger.settled)
+            if trials is not None:
+                self.ledger.reconcile(trials, self._metric)
+        except SearcherStateError as error:  # raised by the next `suggest`, see `restore`
+            logger.error("%s", error)
+            self._restore_problem = error
 
     def check_restored(self) -> None:
         """Raises: SearcherStateError if the saved state is unusable."""

@@ -108,17 +108,25 @@ def read_tune_trials(folder: str | Path, settled: Collection[str] = ()) -> list[
     Args:
         folder: a Tune experiment folder.
         settled: ids of trials to leave out; reading thousands of trials takes seconds and memory.
+
+    Raises: SearcherStateError if the file is complete but has an unexpected form.
     """
     files = sorted(Path(folder).glob(f"{EXPERIMENT_STATE}*.json"))
     if not files:
         logger.warning("%s has no %s*.json. The searcher resumes from its own state alone.", folder, EXPERIMENT_STATE)
         return None
     try:
-        saved = json.loads(files[-1].read_text(encoding="utf-8"))["trial_data"]
-        return [TuneTrial.read(*trial) for trial in saved if json.loads(trial[0])["trial_id"] not in settled]
-    except Exception as error:  # the file of a killed driver, or the form of another version of Ray
-        logger.warning("%s cannot be read (%r). The searcher resumes from its own state alone.", files[-1], error)
+        saved = json.loads(files[-1].read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # the file of a killed driver; Tune cannot restore it either
+        logger.warning("%s cannot be read (%s). The searcher resumes from its own state alone.", files[-1], error)
         return None
+    try:
+        return [
+            TuneTrial.read(*trial) for trial in saved["trial_data"] if json.loads(trial[0])["trial_id"] not in settled
+        ]
+    except Exception as error:  # an unexpected form may raise any error
+        problem = f"Expected the trials of Tune in {files[-1]}, got {error!r}"
+        raise SearcherStateError(f"{problem}. Resume with the version of Ray that wrote the file") from error
 
 
 class Ledger:
