@@ -1,7 +1,6 @@
 """The errors of archray. A message states the expected value, the actual value, and the remedy."""
 
 import re
-from importlib.metadata import version
 from typing import Self
 
 from pydantic import ValidationError
@@ -15,15 +14,6 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-
 def printable(text: str) -> str:
     """Returns the text with control characters escaped as `\\u001b`, as in JSON; other users' runs may contain them."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def tested_versions(problem: str) -> str:
-    """Returns a message with the problem, the tested versions of Ray, and the command that installs the newest one."""
-    oldest, newest = TESTED_RAY
-    return (
-        f"{problem}. This is Ray {version('ray')}; archray is tested with Ray {oldest} to {newest}. "
-        f"Install a tested version: pip install 'ray[tune,default]=={newest}.*'"
-    )
 
 
 def first_problem(error: ValidationError) -> str:
@@ -158,10 +148,6 @@ class UntrustedCode(RunFolderError):
 
 class RunInterrupted(ArchrayError):
     """A stage ended before its work was complete; `archray resume` resumes it."""
-
-
-class IncompatibleRay(ArchrayError):
-    """Ray lacks a behavior that archray relies on; the message names the tested versions."""
 
 
 class DiskFull(RunInterrupted):

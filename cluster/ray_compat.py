@@ -122,18 +122,6 @@ def process_wide(manager: Callable[[], AbstractContextManager[None]]) -> Callabl
     return shared
 
 
-class _Replacement:
-    """A function in place of a function of Ray in one block, with the number of its calls."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.calls = 0
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        self.calls += 1
-        return self.function(*arguments, **options)
-
-
 class _Hook:
     """A hook in place of a function of Ray. Each thread inside a block has its own replacements.
 
@@ -150,7 +138,7 @@ class _Hook:
         self._local = threading.local()
 
     @property
-    def replacements(self) -> list[_Replacement]:
+    def replacements(self) -> list[Callable[..., Any]]:
         """The replacements of this thread; the last one is active."""
         if not hasattr(self._local, "replacements"):
             self._local.replacements = []
@@ -177,7 +165,7 @@ _HOOKS: dict[PrivateName, _Hook] = {}
 
 @contextmanager
 def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Replaces a function of Ray for calls by this thread inside the block. `check_called` checks for calls.
+    """Replaces a function of Ray for calls by this thread inside the block; does nothing if Ray lacks it.
 
     Other threads call Ray's function, or their own replacement. The last block restores Ray's function. For a missing
     name the block changes nothing.
@@ -197,7 +185,7 @@ def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Call
             hook = _HOOKS[name] = _Hook(original, vars(owner)[name.attribute])
             setattr(owner, name.attribute, hook.function())
         hook.users += 1
-    hook.replacements.append(_Replacement(replacement(hook.here)))
+    hook.replacements.append(replacement(hook.here))
     try:
         yield
     finally:
@@ -207,14 +195,6 @@ def replaced(name: PrivateName, replacement: Callable[[Callable[..., Any]], Call
             if hook.users == 0:
                 setattr(owner, name.attribute, hook.saved)
                 del _HOOKS[name]
-
-
-def check_called(*names: PrivateName) -> None:
-    """Checks that Ray called the replacements of this thread's current blocks; a name without a block is skipped."""
-    for name in names:
-        hook = _HOOKS.get(name)
-        if hook is not None and hook.replacements and not hook.replacements[-1].calls:
-            name.changed("no call")
 
 
 # Ray's switch for macOS and Windows. Ray reads it from CLUSTER_VARIABLE at import, often before archray. Without
