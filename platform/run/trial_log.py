@@ -219,7 +219,8 @@ def read_log(folder: Folder, run: str | None = None, *, trusted: bool = False) -
             advice = "resume with the version of archray that wrote it, or start a new search"
             raise MissingFile.at(f"{folder}/{LOG}", "the run is from a version of archray without logs", advice)
         return None
-    place = json.dumps(run_of(folder) if run is None else run, ensure_ascii=False)[1:-1]
+    run = run_of(folder) if run is None else run
+    place = json.dumps(run, ensure_ascii=False)[1:-1]
     lines = [(number, line) for number, line in enumerate(folder.read_bytes(LOG).splitlines(), start=1) if line]
     logged = LoggedRun()
     incomplete: tuple[int, object] | None = None  # the line before, if it is not an event
@@ -236,7 +237,7 @@ def read_log(folder: Folder, run: str | None = None, *, trusted: bool = False) -
         incomplete = None if problem is None else (number, problem)
         if problem is None:
             try:
-                _check(event, None if trusted else place)
+                _check(event, None if trusted else run)
                 logged.add(event)
             except ValueError as error:
                 raise _damaged(folder, number, error) from error
@@ -244,7 +245,7 @@ def read_log(folder: Folder, run: str | None = None, *, trusted: bool = False) -
 
 
 def _damaged(folder: Folder, number: int, problem: object) -> DamagedFile:
-    advice = f"restore the file from a copy, or delete the folder {folder} to run its trials again"
+    advice = f"delete the folder {folder} and repeat the command, which then runs its trials again"
     return DamagedFile.at(f"{folder}/{LOG}", f"line {number}: {problem}", advice)
 
 
@@ -256,14 +257,14 @@ def _with_places(line: str, place: str) -> str:
     return line.replace(RUN, place)
 
 
-def _check(event: Event, place: str | None) -> None:
-    """Raises: ValueError for a schema of another version, or weights outside of `place`, which trials would read."""
+def _check(event: Event, run: str | None) -> None:
+    """Raises: ValueError for a schema of another version, or weights outside of `run`, which trials would read."""
     if event.event == "session" and event.log_schema != SCHEMA:
         version = event.versions.get("archray", "another version")
         raise ValueError(f"expected schema {SCHEMA}, got {event.log_schema}; the log was written by archray {version}")
     weights = event.result.get("weights")
-    if place is not None and isinstance(weights, str):
-        if not weights.partition("://")[2].startswith(f"{place}/") and not weights.startswith(f"{place}/"):
+    if run is not None and isinstance(weights, str):
+        if not (weights.partition("://")[2] or weights).startswith(f"{run}/") or ".." in weights.split("/"):
             raise ValueError(f"expected weights inside of the run, got {weights[:200]}")
 
 
