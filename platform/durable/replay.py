@@ -198,8 +198,6 @@ class LoggedSearcher(Searcher):
                 self._suggested.pop(name, None)
                 result = results.get(name) if event.has_result else None
                 self._inner.on_trial_complete(name, result=result, error=event.error)
-        if hasattr(self._scheduler, "replay"):
-            self._scheduler.replay(logged, log_id)
         self._waiting = []
         for trial in list(session.open.values()):
             if trial.is_complete and trial.trial_id not in self._unlearned:  # a kill came before its end
@@ -207,6 +205,8 @@ class LoggedSearcher(Searcher):
                 self._inner.on_trial_complete(trial.trial_id, result={**trial.metrics})
             else:
                 self._waiting.append(trial)
+        if hasattr(self._scheduler, "replay"):  # after these ends
+            self._scheduler.replay(logged, log_id)
         session.logged = None
 
     def _suggest_again(self, event: Event) -> None:
