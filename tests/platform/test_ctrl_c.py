@@ -3,11 +3,10 @@
 import shlex
 import signal
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from archray_test_command import HNAS_COMMAND, PATIENCE, epochs_trained, finish, start, wait_until
+from archray_test_command import HNAS_COMMAND, PATIENCE, epochs_trained, finish, logged, start, wait_until
 from typer.testing import CliRunner
 
 import archray
@@ -74,7 +73,11 @@ def test_ctrl_c_does_not_wait_for_a_long_epoch(tmp_path):
         before = (tmp_path / "log.txt").stat().st_size
         wait_until(process, lambda before=before: "2 trials at a time" in log_after(tmp_path, before), tmp_path)
         start_time = time.time()
-        wait_until(process, lambda start_time=start_time: len(started_since(stage, start_time)) == 2, tmp_path)
+        wait_until(
+            process,
+            lambda start_time=start_time: sum(entry["time"] > start_time for entry in logged(stage, "started")) == 2,
+            tmp_path,
+        )
         for press in range(presses):
             process.send_signal(signal.SIGINT)
             if press + 1 < presses:
@@ -84,11 +87,6 @@ def test_ctrl_c_does_not_wait_for_a_long_epoch(tmp_path):
         assert "stopped; finished work is saved" in log and f"archray resume {tmp_path / 'run'}" in log
         assert epochs_trained(stage) == {}, "it waited for an epoch"
         assert archray.runs(tmp_path)[0].state == "interrupted"
-
-
-def started_since(stage: Path, moment: float) -> list[Path]:
-    """Returns the trials that started after a moment, including restored trials."""
-    return [trial for trial in stage.glob("tune-*/started/*.json") if trial.stat().st_mtime > moment]
 
 
 def log_after(folder: Path, size: int) -> str:

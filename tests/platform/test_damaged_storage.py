@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,10 +10,9 @@ from typing import Any
 
 import pytest
 from archray_test_command import PATIENCE, ended_trials, finish, found_values, kill_when, start, wait_until
-from ray.tune.experiment import Trial
 
 from archray.files import Folder
-from archray.platform.run.tune_snapshot import experiment_state
+from archray.platform.run.trial_log import read_log
 
 COMMAND = (
     "search", "hnas", "--preset", "smoke", "--pool-size", "8", "--budget", "2", "--epochs", "8", "--final-epochs", "2",
@@ -45,15 +43,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def checkpoints(stage: Path) -> list[Path]:
-    """Returns the checkpoints of the training trial that Tune's state names, with the last one at the end."""
-    folders = sorted(stage.glob("tune-*/snapshot.zip"))
-    state = experiment_state(Folder(folders[-1].parent)) if folders else None
-    for description, progress in json.loads(state)["trial_data"] if state else ():
-        trial = Trial.from_json_state(description, stub=True)
-        trial.restore_run_metadata(progress)
-        if not trial.is_finished():
-            kept = trial.run_metadata.checkpoint_manager.best_checkpoint_results
-            return [Path(result.checkpoint.path) for result in kept]
+    """Returns the existing checkpoints of the training trial that the log names, with the last one at the end."""
+    for log in stage.glob("tune-*/log.jsonl"):
+        logged = read_log(Folder(log.parent))
+        for trial in logged.open_trials if logged else ():
+            places = [log.parent / checkpoint.path for checkpoint in trial.checkpoints]
+            return [place for place in places if place.exists()]
     return []
 
 

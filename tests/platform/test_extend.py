@@ -29,7 +29,7 @@ def test_a_finished_run_is_extended(finished_run, tmp_path, capsys):
     archray.resume(run, budget=budget)
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "    search" in line]
     assert sorted(line[1] for line in lines) == [f"{budget - 1}/{budget}", f"{budget}/{budget}"]
-    names = [place.name for place in (run / "search").glob("tune-*/search-*")]
+    names = [place.name for place in (run / "search").glob("tune-*/*/search-*")]
     assert sorted(name.split("-")[1] for name in names) == [f"{number:03d}" for number in range(1, budget + 1)]
     now = epochs_trained(run / "search")
     assert {trial: now[trial] for trial in before} == before and len(now) == budget

@@ -12,46 +12,40 @@ from archray_test_command import PATIENCE, finish, start
 
 from archray.errors import TrialCrashed
 from archray.files import Folder
-from archray.platform.durable.failed_trials import FailedTrial, check_crashes, failed_trials, quiet_deaths
+from archray.platform.durable.failed_trials import Failure, check_crashes, quiet_deaths
+from archray.platform.run.trial_log import LoggedTrial, read_log
 
 
-def folder_with(place: Path, *trials: dict) -> Folder:
-    folder = Folder(place)
-    for trial in trials:
-        trial_row = {"folder": "search-001", "config": {}, "reported": False, "error": "ValueError: no", **trial}
-        (folder / "failed").write_json(f"{trial['trial_id']}.json", trial_row)
-    return folder
+def ended_trial(**failure: object) -> LoggedTrial:
+    """A trial that ended in an error, or without one if there is no failure."""
+    described = {"error": "ValueError: no", **failure} if failure else None
+    return LoggedTrial("00001", {}, ended=True, error=bool(failure), failure=described)
 
 
-def test_a_failed_trial_is_described():
-    trial = FailedTrial("a", "search-001", {}, False, "ValueError: no")
-    assert trial.sentence == "ValueError: no"
-    once = FailedTrial("a", "search-001", {}, False, "died", [7], "SIGSEGV", "/run/a.txt")
+def test_a_failure_is_described():
+    assert Failure(error="ValueError: no").sentence == "ValueError: no"
+    once = Failure(error="died", processes=(7,), cause="SIGSEGV", stack="/run/a.txt")
     assert once.sentence == "the process of the trial crashed (SIGSEGV); the native stack is in /run/a.txt"
-    twice = FailedTrial("a", "search-001", {}, False, "died", [7, 8])
+    twice = Failure(error="died", processes=(7, 8))
     assert twice.sentence == "the process of the trial was killed, twice; no native stack is available"
 
 
-def test_a_run_fails_only_if_every_trial_crashes(tmp_path):
-    dead = {"trial_id": "a", "processes": [1, 2], "cause": "SIGABRT", "stack": "/s/a.txt"}
-    killed = {"trial_id": "a", "processes": [1]}
-    check_crashes(Folder(tmp_path / "none"), [], "archray resume run")
-    check_crashes(folder_with(tmp_path / "errors", {"trial_id": "a"}), ["ERROR"], "archray resume run")
-    check_crashes(folder_with(tmp_path / "one", dead), ["ERROR", "TERMINATED"], "archray resume run")
-    for name, trials, statuses, message in (
-        ("single", [dead], 1, "the process of the trial crashed (SIGABRT), twice; the native stack is in /s/a.txt. "),
+def test_a_run_fails_only_if_every_trial_crashes():
+    dead = {"processes": [1, 2], "cause": "SIGABRT", "stack": "/s/a.txt"}
+    error = {"error": "ValueError: no"}
+    for trials in ([], [error], [dead, {}]):
+        check_crashes([ended_trial(**trial) for trial in trials], "archray resume run")
+    for trials, message in (
+        ([dead], "the process of the trial crashed (SIGABRT), twice; the native stack is in /s/a.txt. "),
         (
-            "both",
-            [dead, {**dead, "trial_id": "b", "processes": [3]}],
-            2,
+            [dead, {**dead, "processes": [3]}],
             "the processes of all 2 trials crashed (SIGABRT), 3 times in all; the native stack of one is in /s/a.txt. ",
         ),
-        ("some", [dead, {"trial_id": "b"}], 2, "the processes of 1 of 2 trials crashed (SIGABRT), twice; "),
-        ("killed", [killed], 1, "the process of the trial was killed; no native stack is available. The usual "),
+        ([dead, error], "the processes of 1 of 2 trials crashed (SIGABRT), twice; "),
+        ([{"processes": [1]}], "the process of the trial was killed; no native stack is available. The usual "),
     ):
-        folder = folder_with(tmp_path / name, *trials)
         with pytest.raises(TrialCrashed) as caught:
-            check_crashes(folder, ["ERROR"] * statuses, "archray resume run")
+            check_crashes([ended_trial(**trial) for trial in trials], "archray resume run")
         assert str(caught.value).startswith(message)
         assert str(caught.value).endswith("with: archray resume run")
 
@@ -111,15 +105,17 @@ def test_a_command_with_crashing_trials_reports_them(repository, tmp_path, monke
     assert len(trials) == 2
     folders = (tmp_path / "run" / "search").iterdir()
     [tuned] = [place for place in folders if re.fullmatch(r"tune-[0-9a-f]{16}", place.name)]  # the other was set aside
-    dead = failed_trials(Folder(tuned))
+    logged = read_log(Folder(tuned))
+    dead = {name: trial for name, trial in logged.trials.items() if trial.error}
     assert len(dead) == 1
     for trial_id, row in trials.iterrows():
         assert (trial_id in dead) == row["architecture"].startswith("width=4")
         assert (trial_id in dead) == pd.isna(row["validation_accuracy"]) == isinstance(row["error"], str)
     [failed] = dead.values()
-    assert trials.loc[failed.trial_id, "error"] == failed.sentence
+    sentence = Failure.of(failed).sentence
+    assert trials.loc[failed.trial_id, "error"] == sentence
     # This holds also where the actor of another trial builds it: at its first step, not when the actor is reset.
-    assert re.match(r"the process of the trial crashed \(SIGABRT\), 3 times; the native stack is in ", failed.sentence)
+    assert re.match(r"the process of the trial crashed \(SIGABRT\), 3 times; the native stack is in ", sentence)
     assert trials.loc[failed.trial_id, "seed"] == failed.config["seed"]
     found = json.loads((tmp_path / "run" / "architecture.json").read_text())
     assert not found["architecture"].startswith("width=4")

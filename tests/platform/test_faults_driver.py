@@ -77,7 +77,7 @@ def test_a_driver_killed_five_times_finds_the_same(
         assert list(temporary.glob("archray-*")) == [], "Ray and torch leave files under their names"
     assert results_of_run(run) == results_of_run(expected)
     assert undescribed_names(run) == []
-    for stage in {path.parent.parent.name for path in expected.glob("*/tune-*/results")}:
+    for stage in {path.parent.parent.name for path in expected.glob("*/tune-*/log.jsonl")}:
         once, now = steps_trained(expected / stage), steps_trained(run / stage)
         assert len(now) == len(once)
         assert sum(now.values()) <= sum(once.values()) + KILLS * AT_A_TIME, "a kill costs each running trial one epoch"

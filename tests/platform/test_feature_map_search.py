@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_command import ended_trials, finish, kill_when, start
+from archray_test_command import ended_trials, finish, kill_when, logged, start
 from archray_test_runs import ONE_AT_A_TIME
 
 import archray
@@ -172,9 +172,7 @@ def test_a_search_killed_in_round_3_of_8_resumes(tmp_path):
     run = tmp_path / "killed"
 
     def seconds() -> dict[str, float]:
-        logs = run.glob("search/tune-*/results/*.jsonl")
-        results = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-        return {result["trial_id"]: result["seconds"] for result in results}
+        return {entry["trial"]: entry["result"]["seconds"] for entry in logged(run / "search", "result")}
 
     process = start(*arguments, "--out", "killed", cwd=tmp_path)
     kill_when(process, lambda: len(ended_trials(run / "search")) == 2, tmp_path)

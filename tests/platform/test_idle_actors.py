@@ -15,8 +15,8 @@ from ray import tune
 from ray.exceptions import RayActorError
 
 from archray.cluster.ray_compat import ACTOR_CACHE, REUSED_ACTOR
-from archray.platform.engine import tune_memory
-from archray.platform.engine.tune_memory import IdleActors, idle_actors
+from archray.platform.durable import idle_actors as module
+from archray.platform.durable.idle_actors import IdleActors, idle_actors
 
 
 def test_as_many_idle_actors_are_kept_as_run_in_parallel() -> None:
@@ -33,7 +33,7 @@ def test_idle_actors_return_their_gpus_after_a_time(most: int, monkeypatch: pyte
     cache = IdleActors(ACTOR_CACHE.find()(may_keep_one=True), most)
     assert cache.cache_object(GPU, 1)
     assert list(cache.flush_cached_objects()) == []
-    monkeypatch.setattr(tune_memory, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
     assert list(cache.flush_cached_objects()) == [1]
     assert cache.num_cached_objects == 0 and not cache.has_cached_object(GPU)
     assert cache.cache_object(CPU, 2)
@@ -129,7 +129,7 @@ def test_an_actor_that_does_not_answer_delays_no_trial(
         cache.cache_object(CPU, Tracked(number))
     controller: Any = Controller(actors, cache)
     trial: Any = Trial()
-    monkeypatch.setattr(tune_memory, "PATIENCE", 1e6)
+    monkeypatch.setattr(module, "PATIENCE", 1e6)
     monkeypatch.setattr(REUSED_ACTOR.owner(), REUSED_ACTOR.attribute, lambda controller, trial: True)
     with idle_actors(2):
         while not REUSED_ACTOR.find()(controller, trial):  # Tune asks again in every step
@@ -150,7 +150,7 @@ def test_an_actor_that_does_not_answer_delays_no_trial(
         controller._resetting_trials.add(trial)
         assert REUSED_ACTOR.find()(controller, trial), "it has an actor"
         controller._resetting_trials.clear()
-        monkeypatch.setattr(tune_memory, "PATIENCE", 0.0)
+        monkeypatch.setattr(module, "PATIENCE", 0.0)
         assert not REUSED_ACTOR.find()(controller, trial)
     assert controller.removed == [0] and not cache.has_cached_object(CPU)
     for actor in actors:
@@ -164,7 +164,7 @@ import ray
 from ray import tune
 from ray.tune.search import Searcher
 
-from archray.platform.engine import tune_memory
+from archray.platform.durable import idle_actors
 
 
 class Waiting(Searcher):
@@ -200,10 +200,10 @@ class Report(tune.Trainable):
 
 ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False,
          _node_ip_address="127.0.0.1")
-tune_memory.IDLE_SECONDS = 2.0
+idle_actors.IDLE_SECONDS = 2.0
 trainable = tune.with_resources(Report, {"cpu": 1, "gpu": 0.25})
 config = tune.TuneConfig(metric="value", mode="max", search_alg=Waiting(), num_samples=-1, reuse_actors=True)
-with tune_memory.idle_actors(2):
+with idle_actors.idle_actors(2):
     tuner = tune.Tuner(trainable, tune_config=config, run_config=tune.RunConfig(storage_path=FOLDER, verbose=0))
     results = tuner.fit()
 print("values:", sorted(result.metrics["value"] for result in results))

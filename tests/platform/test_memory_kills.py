@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from archray_test_command import logged
 
 from archray.platform.durable.failed_trials import MEMORY_SHORT
 
@@ -62,7 +62,6 @@ def test_a_worker_that_ray_kills_for_lack_of_memory_costs_one_attempt(repository
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run-hungry").exists() and len(list(tmp_path.glob("eaten-*"))) == 4
     for stage in ("search", "final", "baseline"):
-        [failed, *_] = (tmp_path / "run" / stage).glob("tune-*/failed/*.json")
-        assert json.loads(failed.read_text())["cause"] == MEMORY_SHORT
+        assert logged(tmp_path / "run" / stage, "failed")[0]["failure"]["cause"] == MEMORY_SHORT
     assert pd.read_parquet(tmp_path / "run" / "trials.parquet")["validation_accuracy"].notna().all()
     assert pd.read_parquet(tmp_path / "run" / "pool" / "pool.parquet")["failure"].isna().all()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from archray_test_command import finish, kill_when, outputs_without_archray, start
+from archray_test_command import finish, kill_when, logged, outputs_without_archray, start
 from archray_test_faults import results_of_run
 from archray_test_models import run_of_network
 from archray_test_runs import ONE_AT_A_TIME
@@ -196,7 +196,7 @@ def test_a_killed_search_of_a_model_resumes(space, tmp_path):
     finish(*arguments, "--out", "undisturbed", cwd=tmp_path)
     run = tmp_path / "killed"
     process = start(*arguments, "--out", "killed", cwd=tmp_path)
-    kill_when(process, lambda: any((run / "search").glob("tune-*/results/*.jsonl")), tmp_path)
+    kill_when(process, lambda: logged(run / "search", "result"), tmp_path)
     finish("resume", "killed", cwd=tmp_path)
     assert results_of_run(run) == results_of_run(tmp_path / "undisturbed")
 

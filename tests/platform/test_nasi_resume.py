@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_command import finish, kill_when, start
+from archray_test_command import finish, kill_when, logged, start
 from archray_test_faults import results_of_run
 
 from archray.trainables.spaces import get_space
@@ -24,7 +24,7 @@ COMMAND = (
 def in_progress(stage: Path) -> bool:
     """Whether the stage has a reported trial or started scoring, and has not finished."""
     started = stage.name == "table" and (stage / "scoring.json").exists()
-    return (started or any(stage.glob("tune-*/results/*.jsonl"))) and not (stage / "done.json").exists()
+    return bool(started or logged(stage, "result")) and not (stage / "done.json").exists()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from archray_test_command import finish, kill_when, outputs_without_archray, snapshot, start
+from archray_test_command import finish, kill_when, logged, outputs_without_archray, start
 from archray_test_report import words
 from archray_test_runs import ONE_AT_A_TIME
 
@@ -235,10 +235,10 @@ def test_a_run_killed_in_search_and_training_finds_the_same_ensemble(tmp_path: P
     def kill(process: Any, condition: Callable[[], object]) -> None:
         kill_when(process, condition, tmp_path)
 
-    kill(start(*COMMAND, "--out", "killed", cwd=tmp_path), lambda: snapshot(run / "supernet"))
+    kill(start(*COMMAND, "--out", "killed", cwd=tmp_path), lambda: logged(run / "supernet", "suggested"))
     kill(start("resume", "killed", cwd=tmp_path), lambda: list(run.glob("search/predictions-*/*.npy")))
     assert not (run / "search" / "done.json").exists()
-    kill(start("resume", "killed", cwd=tmp_path), lambda: snapshot(run / "final"))
+    kill(start("resume", "killed", cwd=tmp_path), lambda: logged(run / "final", "suggested"))
     assert not (run / "final" / "done.json").exists()
     finish("resume", "killed", cwd=tmp_path)
     for name in ("architecture.json", "final/ensemble.json", "posterior/posterior.json"):

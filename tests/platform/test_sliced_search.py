@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_command import finish, kill_when, start
+from archray_test_command import finish, kill_when, logged, start
 from archray_test_faults import results_of_run
 from archray_test_runs import as_arguments
 
@@ -91,7 +91,7 @@ def test_missing_or_changed_weights_raise_an_error(tmp_path: Path) -> None:
 
 def in_progress(stage: Path) -> bool:
     """Whether the trial of the stage has reported an epoch, and the stage has not finished."""
-    return any(stage.glob("tune-*/results/*.jsonl")) and not (stage / "done.json").exists()
+    return bool(logged(stage, "result")) and not (stage / "done.json").exists()
 
 
 @pytest.mark.slow
@@ -103,9 +103,7 @@ def test_a_killed_search_resumes_and_its_weights_serve_another_constraint(tmp_pa
     run = tmp_path / "killed"
     process = start(*command, "--out", "killed", cwd=tmp_path)
     stage = run / "supernet"
-    kill_when(
-        process, lambda: any(stage.glob("tune-*/results/*.jsonl")) and not (stage / "done.json").exists(), tmp_path
-    )
+    kill_when(process, lambda: in_progress(stage), tmp_path)
     finish("resume", "killed", cwd=tmp_path)
     assert results_of_run(run) == results_of_run(tmp_path / "undisturbed")
     scores = pd.read_parquet(run / "search" / "scores.parquet")

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-import pandas as pd
 import pytest
+from archray_test_command import logged
 
 ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 HERE, THERE = "127.0.0.1", "127.0.0.2"  # the nodes' addresses
@@ -70,9 +70,9 @@ def test_only_the_run_folder_must_be_shared(on_two_nodes, tmp_path):
     run = tmp_path / "shared" / "run"
     done = on_two_nodes(*SEARCH, "--out", str(run))
     assert done.returncode == 0, done.stdout + done.stderr
-    results = [pd.read_json(file, lines=True) for file in run.glob("search/tune-*/results/*.jsonl")]
-    assert len(results) == 4
-    nodes = set(pd.concat(results)["node_ip"])
+    results = logged(run / "search", "result")
+    assert len({entry["trial"] for entry in results}) == 4
+    nodes = {entry["result"]["node_ip"] for entry in results}
     assert THERE in nodes and len(nodes) == 2, "both nodes had trials"  # Ray may call the head by its other address
 
 

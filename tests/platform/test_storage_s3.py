@@ -1,6 +1,5 @@
 """A run on an object store: moto's server on loopback, with a driver that is killed in the middle."""
 
-import json
 import re
 import socket
 import subprocess
@@ -22,8 +21,8 @@ from archray.files import Folder
 from archray.line_writer import LineWriter
 from archray.platform.cli import application
 from archray.platform.run.heartbeat import lock
-from archray.platform.run.layout import HEARTBEAT, STARTED
-from archray.platform.run.tune_snapshot import experiment_state
+from archray.platform.run.layout import HEARTBEAT
+from archray.platform.run.trial_log import LoggedTrial, read_log
 
 moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install '.[test]'")
 
@@ -153,13 +152,13 @@ class ReplacedOnce:
 @pytest.mark.parametrize("content", [b"longer than before", b"short"])
 def test_a_file_that_is_replaced_during_a_read_is_read_completely(store, content):
     folder = Folder(store)
-    folder.create().write_bytes("snapshot.zip", b"as before")
+    folder.create().write_bytes("table.parquet", b"as before")
     filesystem = folder._disk.filesystem
-    cut = ReplacedOnce(filesystem, content).open_input_stream(f"{folder.path}/snapshot.zip").read()
+    cut = ReplacedOnce(filesystem, content).open_input_stream(f"{folder.path}/table.parquet").read()
     assert len(cut) <= len(b"as before"), "the behavior of pyarrow alone"
-    folder.write_bytes("snapshot.zip", b"as before")
+    folder.write_bytes("table.parquet", b"as before")
     folder._disk = ArrowFiles(ReplacedOnce(filesystem, content))
-    assert folder.read_bytes("snapshot.zip") == content
+    assert folder.read_bytes("table.parquet") == content
 
 
 def test_lines_grow_on_a_store_and_become_one_object(store):
@@ -204,13 +203,10 @@ def test_a_run_on_a_store_has_one_writer(store):
     assert Folder(store).files() == [], f"{HEARTBEAT} is deleted with the lock"
 
 
-def statuses(stage: Folder) -> list[str]:
-    """Returns the statuses of the trials of a stage in Tune's last snapshot."""
-    for name in stage.folders():
-        state = experiment_state(stage / name) if (stage / name).exists("snapshot.zip") else None
-        if state is not None:
-            return [json.loads(trial)["status"] for trial, _ in json.loads(state)["trial_data"]]
-    return []
+def trials_of(stage: Folder) -> dict[str, LoggedTrial]:
+    """Returns the logged trials of a stage by id."""
+    logs = [read_log(stage / name) for name in stage.folders()]
+    return {name: trial for logged in logs if logged for name, trial in logged.trials.items()}
 
 
 def downloaded(folder: Folder, to: Path) -> Path:
@@ -228,17 +224,20 @@ def test_a_killed_and_resumed_run_on_a_store_equals_one_on_a_disk(store, tmp_pat
 
     run = Folder(store)
     process = start(*COMMAND, "--out", store, cwd=tmp_path)
-    wait_until(process, lambda: "TERMINATED" in statuses(run / "search"), tmp_path)
+    wait_until(process, lambda: any(trial.ended for trial in trials_of(run / "search").values()), tmp_path)
     seen = archray.watch(store, once=True)
     kill_when(process, lambda: True, tmp_path)
     assert seen.stage is not None and seen.stage.name == "search" and "of 3 trials" in capsys.readouterr().out
     assert not (run / "search").exists("done.json")
-    started_before = started_trials(run / "search")
+    before = trials_of(run / "search")
     finish("resume", store, cwd=tmp_path)
 
-    assert started_before <= started_trials(run / "search") and len(started_trials(run / "search")) == 3, (
-        "no trial was started again"
-    )
+    after = trials_of(run / "search")
+    assert len(after) == 3
+    for name, trial in before.items():
+        assert after[name].started == trial.started and after[name].config == trial.config
+        if trial.ended:
+            assert after[name].results == trial.results, "no finished trial ran again"
     assert found_values(downloaded(run, tmp_path / "copy")) == found_values(tmp_path / "local")
     assert sorted(files_of(tmp_path / "copy")) == sorted(files_of(tmp_path / "local"))
 
@@ -249,11 +248,6 @@ def test_a_killed_and_resumed_run_on_a_store_equals_one_on_a_disk(store, tmp_pat
     assert archray.report(store).startswith(store.partition("?")[0])
     finish("export", store, "--to", "exported", cwd=tmp_path)
     assert any((tmp_path / "exported").iterdir())
-
-
-def started_trials(stage: Folder) -> set[str]:
-    """Returns the ids of the started trials."""
-    return {file for name in stage.folders() for file in (stage / name / STARTED).files()}
 
 
 def files_of(run: Path) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from archray_test_command import epochs_trained, finish, kill_when, snapshot, start
+from archray_test_command import epochs_trained, finish, kill_when, logged, start
 from archray_test_runs import ONE_AT_A_TIME
 
 import archray
@@ -105,8 +105,8 @@ def values(run: Path) -> dict:
 
 def waits_at_the_cut(stage: Path) -> bool:
     """Whether a trial is paused where the worst are dropped, and another has not reached this point."""
-    statuses = [status for _, status in snapshot(stage)]
-    return "PAUSED" in statuses and len(statuses) > statuses.count("PAUSED") and not (stage / "done.json").exists()
+    at_the_cut = {entry["trial"] for entry in logged(stage, "checkpoint") if entry["iteration"] == 2}
+    return 0 < len(at_the_cut) < len(logged(stage, "suggested")) and not (stage / "done.json").exists()
 
 
 @pytest.mark.slow

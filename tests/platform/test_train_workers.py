@@ -24,7 +24,7 @@ def test_a_killed_final_training_with_two_workers_resumes(tmp_path):
     finish(*SEARCH, "--out", "one", cwd=tmp_path)
     process = start(*SEARCH, "--train-workers", "2", "--out", "two", cwd=tmp_path)
     final = tmp_path / "two" / "final"
-    kill_when(process, lambda: any(final.glob("tune-*/*/checkpoint_000001")), cwd=tmp_path)
+    kill_when(process, lambda: any(final.glob("tune-*/*/*/checkpoint_000001")), cwd=tmp_path)
     assert ended_trials(final) == []
     finish("resume", "two", cwd=tmp_path)
     one, two = final_curve(tmp_path / "one"), final_curve(tmp_path / "two")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from archray_test_activations import activations_run
-from archray_test_command import finish, kill_when, start
+from archray_test_command import finish, kill_when, logged, start
 from archray_test_run_files import undescribed_names
 from scipy.stats import kendalltau, rankdata
 
@@ -133,7 +133,7 @@ def test_a_study_killed_in_every_stage_equals_an_undisturbed_one(tmp_path: Path)
     command = (*COMMAND, "--out", "killed")
     for in_progress in (
         lambda: len(list((killed / "teachers" / "shards").glob("*.parquet"))) >= 2,
-        lambda: any((killed / "shared").glob("tune-*/results/*.jsonl")),
+        lambda: logged(killed / "shared", "result"),
     ):
         process = start(*command, cwd=tmp_path)
         kill_when(process, in_progress, tmp_path)

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from archray.files import Folder
-from archray.platform.run.tune_snapshot import experiment_state
+from archray.platform.run.trial_log import LOG
 
 PATIENCE = 300  # seconds that one step may take on a busy machine before it counts as stuck
 MARK = "ARCHRAY_TEST_RUN"  # in the environment of a command and its child processes
@@ -48,7 +48,7 @@ def start(*arguments: str, cwd: Path, patience: float | None = None) -> subproce
     """
     program = ["-m", "archray.platform.cli"]
     if patience is not None:
-        change = f"from archray.platform.engine import interrupt; interrupt.PATIENCE_SECONDS = {patience}"
+        change = f"from archray.platform.durable import interrupt; interrupt.PATIENCE_SECONDS = {patience}"
         program = ["-c", f"{change}\nfrom archray.platform.cli import main; main()"]
     with open(cwd / "log.txt", "a") as log:
         return subprocess.Popen(
@@ -104,16 +104,18 @@ def wait_until_gone(mark: str, kind: str = "") -> None:
         time.sleep(0.1)
 
 
-def snapshot(stage: Path) -> list[tuple[dict, str]]:
-    """Returns Tune's last snapshot of a stage: the stub and the status of every trial."""
-    folders = sorted(stage.glob("tune-*/snapshot.zip"))
-    state = experiment_state(Folder(folders[-1].parent)) if folders else None
-    trials = json.loads(state)["trial_data"] if state else []
-    return [(json.loads(stub), json.loads(stub)["status"]) for stub, _ in trials]
+def logged(stage: Path, event: str) -> list[dict[str, Any]]:
+    """Returns the events of one kind in the logs of a stage, including results that a resumed trial repeated."""
+    events = []
+    for log in sorted(stage.glob(f"tune-*/{LOG}")):
+        for line in log.read_text().splitlines():
+            with suppress(ValueError):  # an incomplete line
+                events.append(json.loads(line))
+    return [entry for entry in events if entry["event"] == event]
 
 
 def ended_trials(stage: Path) -> list[str]:
-    return [stub["trial_id"] for stub, status in snapshot(stage) if status == "TERMINATED"]
+    return [entry["trial"] for entry in logged(stage, "ended") if not entry.get("error")]
 
 
 def epochs_trained(stage: Path) -> dict[str, int]:
@@ -121,11 +123,11 @@ def epochs_trained(stage: Path) -> dict[str, int]:
 
     An epoch that is only reported again keeps its first time, and counts once.
     """
-    counts = {}
-    for log in stage.glob("tune-*/results/*.jsonl"):
-        results = [json.loads(line) for line in log.read_text().splitlines()]
-        counts[log.stem] = len({(result["epoch"], result["seconds_epoch"]) for result in results})
-    return counts
+    epochs: dict[str, set[Any]] = {}
+    for entry in logged(stage, "result"):
+        result = entry["result"]
+        epochs.setdefault(entry["trial"], set()).add((result["epoch"], result["seconds_epoch"]))
+    return {trial: len(seconds) for trial, seconds in epochs.items()}
 
 
 def found_values(run: Path) -> dict:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from archray_test_command import logged
 
 SIDE_BY_SIDE = 8
 COMMON: dict[str, Any] = {"preset": "smoke", "seed": 3, "resources__actors": 2}
@@ -58,12 +59,12 @@ def steps_trained(stage: Path) -> dict[str, int]:
 
     A step that is only reported again keeps its time.
     """
-    counts = {}
-    for log in stage.glob("tune-*/results/*.jsonl"):
-        results = [json.loads(line) for line in log.read_text().splitlines()]
-        steps = {(each["training_iteration"], each.get("seconds_epoch", each["time_total_s"])) for each in results}
-        counts[log.stem] = len(steps)
-    return counts
+    steps: dict[str, set[Any]] = {}
+    for entry in logged(stage, "result"):
+        result = entry["result"]
+        seconds = result.get("seconds_epoch", result["time_total_s"])
+        steps.setdefault(entry["trial"], set()).add((result["training_iteration"], seconds))
+    return {trial: len(reported) for trial, reported in steps.items()}
 
 
 def fails_once(config: dict[str, Any]) -> float:
