@@ -28,7 +28,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,18 @@ TUNERS = ("DurableTuner", "Tuner")
 SEARCHERS = ("optuna", "hyperopt", "evolution")
 
 
+def name_of(config: Mapping[str, Any]) -> str:
+    """Returns what identifies a trial in both processes: its seed, or else its first parameter, which never repeats."""
+    return str(float(config.get("seed", config["x"])))
+
+
 def train(config: dict[str, Any]) -> None:
     """Three steps of 0.1 s without checkpoints."""
-    trial = tune.get_context().get_trial_id()
     for step in range(3):
         time.sleep(0.1)
         if step == 2:
             with open(config["log"], "a", encoding="utf-8") as file:
-                file.write(f"{trial}\n")
+                file.write(f"{name_of(config)}\n")
         tune.report({"loss": (config["x"] - 0.3) ** 2 + config["y"]})
 
 
@@ -71,7 +75,7 @@ def searcher_of(name: str) -> Any:
 
 
 def experiment(kind: str, name: str, folder: Path) -> None:
-    """Starts the experiment in `folder`, or restores it; writes the ids of its trials to `results.json`."""
+    """Starts the experiment in `folder`, or restores it; writes the names of its trials to `results.json`."""
     ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False)
     place, log = folder / "experiment", str(folder / "log")
     tuner_class: Any = DurableTuner if kind == "DurableTuner" else tune.Tuner
@@ -95,7 +99,7 @@ def experiment(kind: str, name: str, folder: Path) -> None:
             run_config=tune.RunConfig(name=place.name, storage_path=str(folder), verbose=0),
         )
     grid = tuner.fit()
-    trials = [result.metrics["trial_id"] for result in grid if result.metrics and not result.error]
+    trials = [name_of(result.config) for result in grid if result.metrics and not result.error]
     (folder / "results.json").write_text(json.dumps(trials))
 
 
