@@ -319,9 +319,7 @@ SPACES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("num_samples", [1, 3])
 def test_variants_are_those_of_tune(space: dict[str, Any], num_samples: int, tmp_path: Path) -> None:
     generator: Any = BasicVariantGenerator(random_state=np.random.RandomState(7))  # noqa: NPY002  # as Tune without one
-    experiment = Experiment(
-        "run", tune.Trainable, config=space, num_samples=num_samples, storage_path=str(tmp_path)
-    )
+    experiment = Experiment("run", tune.Trainable, config=space, num_samples=num_samples, storage_path=str(tmp_path))
     generator.add_configurations([experiment])
     theirs = []
     while (trial := generator.next_trial()) is not None:

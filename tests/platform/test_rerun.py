@@ -38,7 +38,11 @@ def test_trials_that_run_out_of_memory_are_run_again(repository, tmp_path):
         "--set", "cluster.num_cpus=4", "--max-concurrent", "2", cwd=tmp_path,
     )  # fmt: skip
     search = tmp_path / "run" / "search"
-    kill_when(process, lambda: any(b'"result"' in log.read_bytes() for log in search.glob("tune-*-again-0.5/log.jsonl")), cwd=tmp_path)
+    kill_when(
+        process,
+        lambda: any(b'"result"' in log.read_bytes() for log in search.glob("tune-*-again-0.5/log.jsonl")),
+        cwd=tmp_path,
+    )
     finish("resume", "run", cwd=tmp_path)
 
     log = (tmp_path / "log.txt").read_text()
