@@ -32,7 +32,7 @@ from archray.platform.run.trial_log import (
 )
 
 CHECKPOINTS = "archray_checkpoints"  # key in the configuration of a resumed trial, see `resumable`
-SETTINGS = "settings"  # key of the configuration with the options of a trainable, which the log omits
+SETTINGS = "settings"  # key of the configuration with the options of archray's trainables, which the log omits
 RECENT = 100  # trials that may have ended shortly before a kill
 _SESSION: ContextVar["Session"] = ContextVar("session")  # of this thread's Tune run
 
@@ -52,12 +52,12 @@ class Session:
 
     def __init__(self, folder: Folder, writer: LineWriter, run: str, trusted: bool, plan: Mapping[str, Any]) -> None:
         self.folder, self._writer, self._run = folder, writer, run
+        self._omitted = (CHECKPOINTS,) if trusted else (CHECKPOINTS, SETTINGS)
         self.logged: LoggedRun | None = read_log(folder, run, trusted=trusted) or LoggedRun()
         number = len(self.logged.sessions) + 1
         while folder.exists(f"session-{number}"):  # of a session whose first line was lost
             number += 1
         self.tune_folder = f"session-{number}"
-        self.is_resumed = bool(self.logged.sessions)
         self._last = max(map(int, self.logged.trials), default=int(plan.get("before", 0)))
         self.failures: dict[str, Any] = {}
         self.ids: dict[str, str] = {}  # Tune's id of each trial of this session -> id in the log
@@ -125,7 +125,7 @@ class Session:
     # Events that Tune's callbacks and searchers report
 
     def started(self, trial: Any) -> None:
-        config = {key: value for key, value in trial.config.items() if key not in (SETTINGS, CHECKPOINTS)}
+        config = {key: value for key, value in trial.config.items() if key not in self._omitted}
         folder = f"{self.tune_folder}/{trial.relative_logdir}"
         self.record("started", self.id_of(trial), config=plain_config(config), folder=folder)
 
