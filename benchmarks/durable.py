@@ -8,8 +8,8 @@ A second process restores the experiment and runs it to its end. The script prin
 over the kills:
 
 - `finished`: trials that had finished before the kill;
-- `repeated`: those of them that ran again;
-- `lost`: those of them that are missing in the final results;
+- `repeated`: those of them that ran again, by their configurations;
+- `lost`: those of them whose configurations are missing in the final results;
 - `results`: trials in the final results, of TRIALS;
 - `runs`: trials that ran to their end, in both processes together.
 
