@@ -259,7 +259,7 @@ def continued(session: Session, trial: LoggedTrial) -> dict[str, Any]:
     return {CHECKPOINTS: saved}
 
 
-def resumable(trainable: Any) -> type[tune.Trainable]:
+def resumable(trainable: Any, *, unpickles: bool) -> type[tune.Trainable]:
     """Returns a subclass of a Tune trainable that continues from the checkpoints in its configuration.
 
     It loads them before the first step. If the newest checkpoint cannot be read, the trial continues from the one
@@ -267,6 +267,7 @@ def resumable(trainable: Any) -> type[tune.Trainable]:
 
     Args:
         trainable: a class, a function, or a registered name.
+        unpickles: whether a checkpoint may be a dictionary, which Tune pickles.
     """
     base = class_of(trainable)
 
@@ -289,7 +290,11 @@ def resumable(trainable: Any) -> type[tune.Trainable]:
             saved, self._archray_saved = self._archray_saved, ()
             for number, (checkpoint, totals) in enumerate(saved, start=1):
                 try:
-                    super().restore(checkpoint)
+                    if unpickles:
+                        super().restore(checkpoint)
+                    else:
+                        with checkpoint.as_directory() as folder:
+                            self.load_checkpoint(folder)
                     self._archray_before = totals
                     break
                 except Exception as error:

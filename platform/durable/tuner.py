@@ -126,7 +126,8 @@ class DurableTuner:
             path: folder of the experiment, a path or a pyarrow URI.
             trainable, resume_errored, restart_errored, storage_filesystem: as in `Tuner.restore`.
             param_space, tune_config, run_config: the arguments of the first `DurableTuner`. Those that are None come
-                from a pickle in `path`, which can execute code: pass all three for an experiment that you do not trust.
+                from a pickle in `path`. A checkpoint that is a dictionary is a pickle, too: restore only experiments
+                that you trust.
 
         Raises: RunFolderError if `path` contains no experiment, or another process works on it; DamagedFile.
         """
@@ -198,7 +199,7 @@ class DurableTuner:
             logged = LoggedSearcher(searcher, most=total, strict=False, scheduler=scheduler)
             limit = UNLIMITED if self._searcher is None else None  # without a limit, Tune starts one trial at a time
             tuner = tune.Tuner(
-                resumable(self._trainable),
+                resumable(self._trainable, unpickles=True),
                 param_space={} if self._searcher is None else self._param_space,
                 tune_config=replace(
                     config,

@@ -344,7 +344,7 @@ def test_a_trial_continues_from_its_newest_readable_checkpoint(
         (place / "steps.json").write_text("{" if steps in damaged else str(steps))
         saved.append((tune.Checkpoint(str(place)), {"training_iteration": steps, "time_total_s": 100.0 * steps}))
     config = {"value": 1.0, "steps": 3, "log": str(tmp_path / "log"), CHECKPOINTS: saved}
-    trial = resumable(Climb)(config)
+    trial = resumable(Climb, unpickles=True)(config)
     assert CHECKPOINTS not in trial.config
     result = trial.train()
     assert (result["epoch"], result["training_iteration"]) == (first, first)
