@@ -158,6 +158,19 @@ def test_a_ray_beyond_loopback_is_stopped(calls: str, expected: str, plain: bool
     )
 
 
+COMMAND = """
+import os, sys
+import archray.platform.api, archray.platform.cli
+from archray.cluster import CLUSTER_VARIABLE
+print("ray" in sys.modules, os.environ.get(CLUSTER_VARIABLE))
+"""
+
+
+@pytest.mark.parametrize(("plain", "printed"), [(True, "False 0\n"), (False, "False None\n")])
+def test_the_command_sets_the_variable_before_it_imports_ray(plain: bool, printed: str) -> None:
+    assert output(COMMAND, plain=plain) == printed
+
+
 @pytest.mark.parametrize(
     ("address", "node", "expected"),
     [
