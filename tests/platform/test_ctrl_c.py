@@ -3,6 +3,7 @@
 import shlex
 import signal
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest

@@ -20,25 +20,23 @@ from archray.cluster.ray_compat import (
     PRINT_LINES,
     QUEUE_UPDATE,
     REUSED_ACTOR,
-    TRIAL_CHECKPOINT,
-    TRIAL_ERROR,
+    TASK_ERROR,
     TRIAL_FRAMES,
     TRIAL_STATES,
     hidden_lines,
 )
-from archray.platform.durable.failed_trials import quiet_deaths
+from archray.platform.durable.callbacks import unread_results
+from archray.platform.durable.failed_trials import quiet_deaths, retried_memory_kills
+from archray.platform.durable.idle_actors import IdleActors, idle_actors
 from archray.platform.durable.interrupt import INTERRUPT
-from archray.platform.engine.result_log import reduced_saves
-from archray.platform.engine.tune_memory import IdleActors, idle_actors
 from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment
 
 pytestmark = pytest.mark.skipif(plain_ray(), reason="archray does not change Ray")
 CHANGED = (
     CLUSTER_SWITCH,
     PRINT_LINES,
-    TRIAL_ERROR,
+    TASK_ERROR,
     TRIAL_FRAMES,
-    TRIAL_CHECKPOINT,
     QUEUE_UPDATE,
     REUSED_ACTOR,
     TRIAL_STATES,
@@ -77,8 +75,8 @@ class Block:
 
 @pytest.mark.parametrize(
     "change",
-    [loopback_only, quiet_deaths, reduced_saves, tune_environment, lambda: idle_actors(2)],
-    ids=["loopback_only", "quiet_deaths", "reduced_saves", "tune_environment", "idle_actors"],
+    [loopback_only, quiet_deaths, retried_memory_kills, unread_results, tune_environment, lambda: idle_actors(2)],
+    ids=["loopback_only", "quiet_deaths", "memory_kills", "unread_results", "tune_environment", "idle_actors"],
 )
 @pytest.mark.parametrize("first_to_end", [0, 1])
 def test_ray_is_restored_after_both_blocks(
