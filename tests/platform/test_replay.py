@@ -274,7 +274,7 @@ def test_a_strict_searcher_names_the_first_trial_that_differs(number: int, tmp_p
 
 def test_a_searcher_that_ends_earlier_is_named(tmp_path: Path) -> None:
     run(tmp_path, Dependent())
-    with pytest.raises(RunFolderError, match="trial 00003 .*FINISHED"):
+    with pytest.raises(RunFolderError, match=r"trial 00003 .*FINISHED"):
         run(tmp_path, Dependent(budget=2))
 
 
@@ -318,7 +318,7 @@ SPACES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 @pytest.mark.parametrize("num_samples", [1, 3])
 def test_variants_are_those_of_tune(space: dict[str, Any], num_samples: int, tmp_path: Path) -> None:
-    generator: Any = BasicVariantGenerator(random_state=np.random.RandomState(7))  # noqa: NPY002  # as Tune without one
+    generator: Any = BasicVariantGenerator(random_state=np.random.RandomState(7))  # as Tune without one
     experiment = Experiment("run", tune.Trainable, config=space, num_samples=num_samples, storage_path=str(tmp_path))
     generator.add_configurations([experiment])
     theirs = []
@@ -344,7 +344,7 @@ def test_a_trial_continues_from_its_newest_readable_checkpoint(
         (place / "steps.json").write_text("{" if steps in damaged else str(steps))
         saved.append((tune.Checkpoint(str(place)), {"training_iteration": steps, "time_total_s": 100.0 * steps}))
     config = {"value": 1.0, "steps": 3, "log": str(tmp_path / "log"), CHECKPOINTS: saved}
-    trial = resumable(Climb, unpickles=True)(config)
+    trial = resumable(Climb)(config)
     assert CHECKPOINTS not in trial.config
     result = trial.train()
     assert (result["epoch"], result["training_iteration"]) == (first, first)
