@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archray_test_command import ended_trials
 import ray
+from archray_test_command import ended_trials
 
 ISOLATED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 HEAD = "ray.head.default"  # Ray's simulated nodes identify themselves by this name
