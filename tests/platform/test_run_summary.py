@@ -43,7 +43,7 @@ def description() -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ["a b", "it's", "$HOME", "größe 😀", "#1 50%?", "-x", ""])
 def test_a_command_can_be_copied(name: str) -> None:
-    assert shlex.split(command("resume", name, "--force")) == ["archray", "resume", name, "--force"]
+    assert shlex.split(command("resume", name, "--trust")) == ["archray", "resume", name, "--trust"]
 
 
 def end_stage(folder: Folder, name: str, seconds: float = 2.5) -> None:

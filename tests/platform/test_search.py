@@ -133,13 +133,12 @@ def test_a_run_is_never_overwritten(result):
         archray.search("hnas", **TINY, out=result.path)
 
 
-def test_resume_rejects_other_versions_unless_forced(result, copied):
+def test_a_resume_with_other_versions_names_them(result, copied, capsys):
     folder = Folder(copied)
     manifest = folder.read_json("manifest.json")
     folder.write_json("manifest.json", {**manifest, "versions": {**manifest["versions"], "ray": "1.0"}})
-    with pytest.raises(RunFolderError, match=r"ray 1\.0.*pickled.*--force"):
-        archray.resume(copied)
-    assert archray.resume(copied, force=True).architecture == result.architecture
+    assert archray.resume(copied).architecture == result.architecture
+    assert "ray 1.0 (now" in capsys.readouterr().out
 
 
 def test_resume_changes_only_permitted_options(result):

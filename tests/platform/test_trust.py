@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from archray_test_models import a_run, run_of_ensemble, run_of_network
+from ray import cloudpickle
 
 import archray
 from archray.errors import ArchrayError, DamagedFile, RunFolderError, UntrustedCode
@@ -109,7 +110,7 @@ EXECUTING: dict[str, Callable[[Path, bool], Any]] = {
     "export": lambda run, trust: archray.export(run, trust=trust, formats="state-dict"),
     "predict": lambda run, trust: archray.predict(run, IMAGES, trust=trust),
     "model": lambda run, trust: archray.load(run, trust=trust).model(),
-    "resume": lambda run, trust: open_run(run, trust=trust, uses="state").space,
+    "resume": lambda run, trust: open_run(run, trust=trust, uses="resume").space,
     "attack": lambda run, trust: open_run(run, trust=trust, uses="cluster").space,
 }
 
@@ -177,7 +178,7 @@ def test_a_pickled_space_needs_trust(tmp_path: Path, marker: Path, monkeypatch: 
     forget_modules("space_")
     marker.unlink()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for uses in ("tables", "code", "state"):
+    for uses in ("tables", "code", "resume"):
         with pytest.raises(UntrustedCode, match=r"code/space/space\.py"):
             open_run(run.folder, uses=uses).space  # noqa: B018  # a property that would load it
     assert not marker.exists()
@@ -209,17 +210,33 @@ def test_commands_that_show_runs_never_execute_their_code(foreign_run: Path, mar
     assert not marker.exists()
 
 
-def test_a_resume_needs_trust_even_without_code_because_it_reads_pickles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_resume_without_code_needs_no_trust_and_reads_no_pickle(
+    finished_run: Callable[[str], archray.RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole, run = finished_run("hnas"), tmp_path / "run"
+    shutil.copytree(whole.path, run)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for stage in ("search", "final"):
+        (run / stage / "done.json").unlink()
+    pickles = list(run.glob("*/tune-*/**/*.pkl"))
+    assert pickles, "Tune writes some"
+    for file in pickles:
+        file.write_bytes(cloudpickle.dumps(Malicious(tmp_path / "executed")))
+    assert archray.resume(run).architecture == whole.architecture
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_resume_that_joins_a_cluster_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(tmp_path / "run", "nasbench201").folder.uri
-    open_run(run, uses="state")
+    edit(Path(run) / "manifest.json", lambda manifest: manifest["config"]["cluster"].update(address="192.0.2.7:6379"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for resume in (archray.resume, lambda run: archray.search("random", out=run, or_resume=True)):
-        with pytest.raises(UntrustedCode, match="unpickle"):
+        with pytest.raises(UntrustedCode, match=r"connect to the Ray cluster 192\.0\.2\.7"):
             resume(run)
-    open_run(run, trust=True, uses="state")
-    open_run(run, uses="state")  # from now on the run belongs to this user
+    open_run(run, trust=True, uses="resume")
+    open_run(run, uses="resume")  # from now on the run belongs to this user
 
 
 def test_a_machine_that_cannot_store_the_key_trusts_nothing(
