@@ -140,12 +140,12 @@ class DurableTuner:
         if None in arguments.values():
             try:
                 first = cloudpickle.loads(folder.read_bytes(ARGUMENTS))
+                arguments = {name: first[name] if value is None else value for name, value in arguments.items()}
             except (DamagedFile, OSError):
                 raise
             except Exception as error:  # of any kind: it is a pickle
                 advice = "pass param_space, tune_config and run_config to DurableTuner.restore"
                 raise DamagedFile.at(f"{folder}/{ARGUMENTS}", error, advice) from error
-            arguments = {name: first[name] if value is None else value for name, value in arguments.items()}
         durable = cls.__new__(cls)
         vars(durable).update(_checked(folder, trainable, **arguments), _reopens=(resume_errored, restart_errored))
         return durable
