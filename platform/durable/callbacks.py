@@ -9,6 +9,7 @@ from ray import tune
 
 from archray.cluster import plain_ray
 from archray.cluster.ray_compat import TRIAL_FRAMES, TRIAL_STATES, no_states, replaced
+from archray.platform.durable.failed_trials import FailureLog
 from archray.platform.durable.session import Session, current
 from archray.platform.run.trial_log import LoggedTrial
 
@@ -30,7 +31,8 @@ class Recorder(tune.Callback):
 
     def __init__(self, kept: int | None = None) -> None:
         self._kept = kept
-        self._live: dict[str, Any] = {}  # trials of Tune that have started, by their id in the log
+        self._live: dict[str, Any] = {}  # trials of Tune that have not ended, by their id in the log
+        self._seen = 0  # number of trials of Tune
         self._lines: dict[str, int] = {}  # number of the line of each trial's last checkpoint
         self._ended: list[LoggedTrial] = []  # whose checkpoints are to be deleted
 
@@ -39,7 +41,6 @@ class Recorder(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         current().started(trial)
-        self._live[current().id_of(trial)] = trial
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         current().reported(trial, result)
@@ -66,12 +67,20 @@ class Recorder(tune.Callback):
         self._delete_ended()
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Records the end of trials that a limit of the whole Tune run has stopped."""
+        """Records the end of trials of which Tune informs neither callbacks nor searchers.
+
+        A limit of the whole Tune run has stopped them, or the actor that they were to reuse could not be reset.
+        """
         session = current()
+        self._live |= {session.id_of(trial): trial for trial in trials[self._seen :]}
+        self._seen = len(trials)
         for name, trial in [(name, trial) for name, trial in self._live.items() if trial.status in ENDS]:
             del self._live[name]
             if name in session.open:
-                session.record("ended", name, error=trial.status == "ERROR", has_result=False)
+                failed = trial.status == "ERROR"
+                if failed:
+                    FailureLog().on_trial_error(iteration, trials, trial)
+                session.record("ended", name, error=failed, has_result=False)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         self._delete_ended()

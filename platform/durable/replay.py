@@ -118,6 +118,10 @@ class LoggedSearcher(Searcher):
         session = current()
         self.replayed()
         assert self._waiting is not None  # after the replay
+        for name in self._handed - session.open.keys():  # Tune ended it without a call
+            self._handed.discard(name)
+            if name not in self._unlearned:
+                self._inner.on_trial_complete(name, error=True)
         pending = sum(session.open[name].started is None for name in self._handed)
         if trial_id in session.ids or len(self._handed) >= self._limit or pending >= PENDING:
             return None  # Tune asks again, with another id
