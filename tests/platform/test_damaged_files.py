@@ -262,7 +262,7 @@ def test_a_resume_restores_a_search_without_the_state_of_its_end(
 @pytest.mark.parametrize(
     "file",
     [
-        "final/tune-*/*/checkpoint_*/state.pt",
+        "final/tune-*/*/*/checkpoint_*/state.pt",
         "pool/shards/part-00000.parquet",
         pytest.param("search/concurrency.json", marks=pytest.mark.slow),
         pytest.param("search/tune-*/log.jsonl", marks=pytest.mark.slow),

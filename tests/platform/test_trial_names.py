@@ -27,6 +27,9 @@ def plan(**entries: Any) -> TrialPlan:
                 raise ValueError("no")
             return {"accuracy": 0.5, "architecture": self.config.get("architecture", CELL), "done": True}
 
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            return True
+
         def save_checkpoint(self, checkpoint_dir: str) -> None: ...
 
     return TrialPlan(trainable=Supernet, settings={}, metric="accuracy", mode="max", **entries)
