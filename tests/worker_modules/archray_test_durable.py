@@ -153,5 +153,5 @@ class Kill(tune.Callback):
 if __name__ == "__main__":
     experiment_name, place, gcs_address, number = sys.argv[1:]
     with connect(ClusterSettings(address=gcs_address)):
-        np.random.seed(0)  # Tune's generator
+        np.random.seed(0)  # noqa: NPY002  # Tune's generator
         archray.DurableTuner(**experiment(experiment_name, Path(place), Kill(int(number)))).fit()
