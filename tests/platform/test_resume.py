@@ -21,26 +21,6 @@ def some_but_not_all_ended(stage: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_a_run_killed_during_its_search_resumes(finished_run, tmp_path):
-    """The command is killed with one finished trial and others in progress.
-
-    It resumes in this process with another Ray.
-    """
-    run = tmp_path / "run"
-    arguments = as_arguments(RUNS["hnas"])
-    process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
-    kill_when(process, lambda: some_but_not_all_ended(run / "search"), tmp_path)
-    scored, trained = shards(run), epochs_trained(run / "search")
-    finished = {trial: trained[trial] for trial in ended_trials(run / "search")}
-    archray.resume(run)
-    assert shards(run) == scored
-    now = epochs_trained(run / "search")
-    assert finished and {trial: now[trial] for trial in finished} == finished
-    assert len(now) == RUNS["hnas"]["budget"]
-    assert found_values(run) == found_values(Path(finished_run("hnas").path))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("concurrent", [1, 2])
 @pytest.mark.timeout(900)
 def test_a_run_killed_in_every_stage_resumes(tmp_path, concurrent):
@@ -75,7 +55,10 @@ def test_a_run_killed_in_every_stage_resumes(tmp_path, concurrent):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_a_run_killed_and_moved_resumes(finished_run, tmp_path):
-    """The folder is moved during the search. It contains the pool, the trials and the state of their generators."""
+    """The folder is moved during the search, with one finished trial and others in progress.
+
+    It resumes in this process with another Ray.
+    """
     arguments = as_arguments(RUNS["hnas"])
     process = start("search", "hnas", *arguments, "--out", "run", "--set", "cluster.dashboard=false", cwd=tmp_path)
     kill_when(process, lambda: some_but_not_all_ended(tmp_path / "run" / "search"), tmp_path)
@@ -85,5 +68,6 @@ def test_a_run_killed_and_moved_resumes(finished_run, tmp_path):
     archray.resume(run)
     now = epochs_trained(run / "search")
     assert finished and {trial: now[trial] for trial in finished} == finished
+    assert len(now) == RUNS["hnas"]["budget"]
     assert found_values(run) == found_values(Path(finished_run("hnas").path))
     assert not (tmp_path / "run").exists(), "nothing is written to the old place"
