@@ -6,6 +6,7 @@ A loop in this process makes the calls of Tune's controller. test_durable.py kil
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -333,7 +334,7 @@ def test_a_trial_continues_from_its_newest_readable_checkpoint(
         (place / "steps.json").write_text("{" if steps in damaged else str(steps))
         saved.append((tune.Checkpoint(str(place)), {"training_iteration": steps, "time_total_s": 100.0 * steps}))
     config = {"value": 1.0, "steps": 3, "log": str(tmp_path / "log"), CHECKPOINTS: saved}
-    trial = resumable(Climb)(config)
+    trial = resumable(Climb, unpickles=True)(config)
     assert CHECKPOINTS not in trial.config
     result = trial.train()
     assert (result["epoch"], result["training_iteration"]) == (first, first)
@@ -341,3 +342,25 @@ def test_a_trial_continues_from_its_newest_readable_checkpoint(
     assert caplog.text.count("cannot read the checkpoint") == len(damaged)
     trial.reset({"value": 2.0, "steps": 3, "log": str(tmp_path / "log")})
     assert trial.train()["epoch"] == 1, "a reused actor starts another trial"
+
+
+class Planted:
+    """A pickle that creates a file when it is loaded."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.place,)
+
+
+def test_archrays_trainables_unpickle_no_checkpoint(tmp_path: Path) -> None:
+    """Ray unpickles a checkpoint with this file, which a run of another user may contain."""
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "steps.json").write_text("2")
+    (tmp_path / "checkpoint" / "_dict_checkpoint.pkl").write_bytes(pickle.dumps(Planted(tmp_path / "executed")))
+    saved = [(tune.Checkpoint(str(tmp_path / "checkpoint")), {"training_iteration": 2})]
+    for unpickles in (False, True):
+        config = {"value": 1.0, "steps": 3, "log": str(tmp_path / "log"), CHECKPOINTS: saved}
+        resumable(Climb, unpickles=unpickles)(config).train()
+        assert (tmp_path / "executed").exists() == unpickles
