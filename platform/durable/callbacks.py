@@ -34,7 +34,6 @@ class Recorder(tune.Callback):
         self._live: dict[str, Any] = {}  # trials of Tune that have not ended, by their id in the log
         self._seen = 0  # number of trials of Tune
         self._lines: dict[str, int] = {}  # number of the line of each trial's last checkpoint
-        self._ended: list[LoggedTrial] = []  # whose checkpoints are to be deleted
 
     def __reduce__(self) -> Any:
         return type(self), (self._kept,)  # Tune pickles its Tuner, and nothing reads the pickle

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from ray import tune
-from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler
+from ray.tune.schedulers import HyperBandScheduler
 
 from archray.errors import ArchrayError
 from archray.files import Folder
+from archray.platform.durable.replay import ResumedASHA
 from archray.platform.engine.settings import fewer
 from archray.platform.engine.stage import Context, Stage, WorkStage, file_digests
 from archray.platform.engine.trial_plan import TrialPlan
@@ -369,10 +370,9 @@ def _halving_trials(context: Context[configs.SuccessiveHalvingConfig], tuned: Fo
     return drawn_maps(
         context,
         settings=solve_settings(context, rungs=config.dimensions),
-        scheduler=lambda: AsyncHyperBandScheduler(
+        scheduler=lambda: ResumedASHA(
             time_attr=RESOURCE, max_t=config.max_resource, grace_period=1, reduction_factor=config.eta, brackets=1
         ),
-        resumes=False,
     )
 
 
