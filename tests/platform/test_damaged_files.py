@@ -275,7 +275,8 @@ def test_the_advice_of_a_resume_helps(
     shutil.copytree(finished_run("hnas").path, run)
     (run / file.partition("/")[0] / "done.json").unlink()
     damaged = next(run.glob(file))
-    damaged.write_bytes(b"{}" if damaged.suffix == ".json" else damaged.read_bytes()[:9])
+    contents = {".json": b"{}", ".jsonl": b"no event\n" + damaged.read_bytes()}
+    damaged.write_bytes(contents.get(damaged.suffix, damaged.read_bytes()[:9]))
     with pytest.raises(DamagedFile, match=damaged.name) as caught:
         archray.resume(run)
     advice = re.search(r"delete (the folder )?(?P<place>\S+) and repeat the command", str(caught.value))
