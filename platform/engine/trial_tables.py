@@ -13,7 +13,7 @@ from archray.platform.durable.failed_trials import Failure
 from archray.platform.durable.results import LoggedResult, Results
 from archray.platform.engine.trial_plan import TrialPlan
 from archray.platform.run.layout import RERUN_GPUS
-from archray.platform.run.trial_log import LoggedTrial, epochs_of
+from archray.platform.run.trial_log import ITERATION, LoggedTrial
 from archray.searchers.ledger import Ledger
 
 
@@ -28,6 +28,19 @@ def trial_table(trials: Sequence[LoggedTrial]) -> pd.DataFrame:
         row["error"] = Failure.of(trial).sentence if trial.error else None
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def epochs_of(trials: Sequence[LoggedTrial]) -> pd.DataFrame:
+    """Builds a table of epochs of every trial, in order. A later report of an epoch replaces an earlier report.
+
+    A trial that was restored after its last epoch reports this epoch again, with the next `training_iteration`.
+    """
+    rows = [{**result, "trial_id": trial.trial_id} for trial in trials for result in trial.results]
+    if not rows:
+        return pd.DataFrame()
+    table = pd.DataFrame(rows)
+    keys = ["trial_id", "epoch" if "epoch" in table else ITERATION]
+    return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
 
 
 def curve_table(trials: Sequence[LoggedTrial]) -> pd.DataFrame:

@@ -36,7 +36,7 @@ from archray.platform.engine.trial_tables import Rerun
 from archray.platform.run.layout import CURVES, TRIALS, command
 from archray.platform.run.manifest import digest
 from archray.platform.run.run_summary import written_files
-from archray.platform.run.trial_log import LoggedRun, epochs_of, read_log
+from archray.platform.run.trial_log import LoggedRun, read_log
 from archray.plurals import count
 from archray.searchers.base import ArchraySearcher
 
@@ -71,7 +71,7 @@ class TuneRun:
     @property
     def epochs(self) -> pd.DataFrame:
         """A row per trial and epoch with all entries of its result, lists included."""
-        return epochs_of([result.trial for result in self.ended])
+        return trial_tables.epochs_of([result.trial for result in self.ended])
 
     @property
     def ended(self) -> list[LoggedResult]:

@@ -25,13 +25,12 @@ Paths in the run are stored relative to it, so that a run can be moved.
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
 from typing import Annotated, Any, Literal
 
-import pandas as pd
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from archray.errors import DamagedFile, MissingFile, first_problem
@@ -320,16 +319,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Real) and hasattr(value, "item"):
         return value.item()
     return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
-
-
-def epochs_of(trials: Sequence[LoggedTrial]) -> pd.DataFrame:
-    """Builds a table of epochs of every trial, in order. A later report of an epoch replaces an earlier report.
-
-    A trial that was restored after its last epoch reports this epoch again, with the next `training_iteration`.
-    """
-    rows = [{**result, "trial_id": trial.trial_id} for trial in trials for result in trial.results]
-    if not rows:
-        return pd.DataFrame()
-    table = pd.DataFrame(rows)
-    keys = ["trial_id", "epoch" if "epoch" in table else ITERATION]
-    return table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)

@@ -14,17 +14,8 @@ from archray.errors import DamagedFile, RunFolderError
 from archray.files import Folder
 from archray.platform.durable.replay import continued
 from archray.platform.durable.session import begin
-from archray.platform.run.trial_log import (
-    LOG,
-    RUN,
-    SHORT,
-    LoggedRun,
-    epochs_of,
-    kept_result,
-    line_of,
-    plain_config,
-    read_log,
-)
+from archray.platform.engine.trial_tables import epochs_of
+from archray.platform.run.trial_log import LOG, RUN, SHORT, LoggedRun, kept_result, line_of, plain_config, read_log
 
 SESSION = b'{"event": "session", "folder": "session-1"}'
 SUGGESTED = b'{"event": "suggested", "trial": "1", "config": {"seed": 1}}'
