@@ -126,8 +126,7 @@ class RunMetrics(tune.Callback):
         self._made: dict[RunMetric, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tune pickles callbacks, but metrics and a searcher belong to a process.
-        return {**self.__dict__, "_made": {}, "searcher": None, "earlier": ()}
+        return {**self.__dict__, "_made": {}}  # Tune pickles callbacks, but metrics belong to a process
 
     def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
         self._made = {metric: metric.make() for metric in METRICS}

@@ -13,9 +13,7 @@ import pytest
 from archray.cluster import PLAIN_RAY, ray_compat
 from archray.cluster.ray_compat import PrivateName, hidden_lines, replaced, switched
 
-INSTANCE_ATTRIBUTES = (ray_compat.DEFAULT_RESULT, ray_compat.CHECKPOINT_CONFIG)  # a class does not have them
 NAMES = [name for name in vars(ray_compat).values() if isinstance(name, PrivateName)]
-CLASS_NAMES = [name for name in NAMES if name not in INSTANCE_ATTRIBUTES]
 METHOD = PrivateName("ray.tune.experiment.trial", "Trial.is_finished", "do something")
 
 
@@ -37,12 +35,12 @@ def forbid(name: PrivateName, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_removed_names_have_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    assert None not in [name.find() for name in CLASS_NAMES]
+    assert None not in [name.find() for name in NAMES]
     assert not caplog.records
-    for name in CLASS_NAMES:
+    for name in NAMES:
         remove(name, monkeypatch)
     removed_module = PrivateName("ray.moved", "function", "do something")
-    assert {name.find() for name in (*CLASS_NAMES, removed_module) * 2} == {None}
+    assert {name.find() for name in (*NAMES, removed_module) * 2} == {None}
     [record] = caplog.records
     assert "2.55 to 2.60" in record.message and "docs/limits.md" in record.message
 
@@ -85,29 +83,9 @@ def test_messages_in_another_form_are_printed(monkeypatch: pytest.MonkeyPatch) -
     assert printed == [{"text": "a"}, ["b"], None]
 
 
-@pytest.mark.parametrize(
-    ("prefixes", "missing"),
-    [
-        (("experiment_state-", "basic-variant-state-"), None),
-        (("experiment_state-", "search_gen_state-", "searcher-state-"), None),
-        (("trial_states-", "basic-variant-state-"), "experiment_state-"),
-        (("experiment_state-", "grid-"), "search_gen_state-"),
-        (("experiment_state-", "generator-", "searcher-state-"), "search_gen_state-"),
-        (("experiment_state-", "search_gen_state-", "searcher_state-"), "searcher-state-"),
-    ],
-)
-def test_a_renamed_state_file_is_missing(prefixes: tuple[str, ...], missing: str | None) -> None:
-    assert ray_compat.missing_state([f"{prefix}2026-01-01.json" for prefix in prefixes]) == missing
-
-
-class OtherManager:
-    checkpoint_config: dict[str, Any] = {}  # noqa: RUF012
-
-
 def test_objects_in_another_form_have_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """A trial, a checkpoint manager and a controller of a later Ray have other attributes."""
-    ray_compat.release_default_result(SimpleNamespace())
-    ray_compat.share_checkpoint_config(OtherManager(), {})
+    """A controller of a later Ray has other attributes."""
+    assert ray_compat.no_states(SimpleNamespace()) == {}
     assert ray_compat.idle_actors_of(SimpleNamespace(), "cpu") is None
     assert ray_compat.cached_actors(SimpleNamespace()) == {}
     assert not ray_compat.has_actors(SimpleNamespace())

@@ -160,7 +160,7 @@ def test_the_missing_file_of_a_partly_copied_run_is_named(
 @pytest.mark.parametrize("damage", ["torn", "foreign", "none"])
 def test_damaged_tables_of_an_earlier_stage_are_rewritten(tmp_path: Path, damage: str) -> None:
     folder, lines = Folder(tmp_path), list[str]()
-    run = TuneRun(folder, None, None)  # type: ignore[arg-type]
+    run = TuneRun(folder, None, None, None)  # type: ignore[arg-type]
     vars(run).update(trials=pd.DataFrame({"trial_id": ["b"]}), curves=pd.DataFrame({"trial_id": ["b"]}))
     folder.write_parquet("trials.parquet", pd.DataFrame({"other" if damage == "foreign" else "trial_id": ["a"]}))
     if damage == "torn":

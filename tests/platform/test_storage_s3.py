@@ -161,26 +161,16 @@ def test_a_file_that_is_replaced_during_a_read_is_read_completely(store, content
     assert folder.read_bytes("table.parquet") == content
 
 
-def test_lines_grow_on_a_store_and_become_one_object(store):
+def test_lines_grow_on_a_store(store):
     folder = Folder(store) / "results"
-
-    def objects():
-        return [file.base_name for file in folder._disk.filesystem.get_file_info(fs.FileSelector(folder.path))]
-
-    with LineWriter() as writer:
+    with LineWriter(folder, "log") as writer:
         for number in range(3):
-            writer.append(folder, "a.jsonl", b"%d" % number)
-            writer.append(folder, "b.jsonl", b"%d" % number)
+            writer.append(b"%d" % number)
             writer.flush()
-        assert len(objects()) == 6 and folder.files() == ["a.jsonl", "b.jsonl"]
-        listing = folder.with_listing()
-        assert listing.read_json_lines("a.jsonl") == [0, 1, 2]
-        writer.end(folder, "b.jsonl")
-        writer.append(folder, "a.jsonl", b"3")
-    assert len(objects()) == 5
-    assert listing.read_json_lines("b.jsonl") == folder.read_json_lines("b.jsonl") == [0, 1, 2]
-    folder.delete("a.jsonl")
-    assert folder.files() == ["b.jsonl"] and not folder.exists("a.jsonl")
+    objects = folder._disk.filesystem.get_file_info(fs.FileSelector(folder.path))
+    assert len(objects) == 3 and folder.files() == ["log"] and folder.read_bytes("log") == b"0\n1\n2\n"
+    folder.delete("log")
+    assert folder.files() == [] and not folder.exists("log")
 
 
 LOCK = """

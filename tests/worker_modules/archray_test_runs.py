@@ -51,7 +51,7 @@ class EndedTrials(tune.Callback):
     counts: ClassVar[defaultdict[str, Counter[str]]] = defaultdict(Counter)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        stage = Path(trial.remote_experiment_path).parent  # the run's folder / the stage / tune-...
+        stage = Path(trial.remote_experiment_path).parents[1]  # the run's folder / the stage / tune-... / session-1
         self.counts[str(stage.parent)][stage.name] += 1
 
 
