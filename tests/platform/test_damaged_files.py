@@ -275,7 +275,7 @@ def test_the_advice_of_a_resume_helps(
     shutil.copytree(finished_run("hnas").path, run)
     (run / file.partition("/")[0] / "done.json").unlink()
     damaged = next(run.glob(file))
-    contents = {".json": b"{}", ".jsonl": b"no event\n" + damaged.read_bytes()}
+    contents = {".json": b"{}", ".jsonl": damaged.read_bytes().replace(b'"ended"', b'"enqed"')}
     damaged.write_bytes(contents.get(damaged.suffix, damaged.read_bytes()[:9]))
     with pytest.raises(DamagedFile, match=damaged.name) as caught:
         archray.resume(run)
