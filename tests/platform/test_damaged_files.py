@@ -236,7 +236,7 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("loss", ["torn searcher", "other searcher", "no trials"])
+@pytest.mark.parametrize("loss", ["torn searcher", "other searcher", "no trials", "empty log"])
 def test_a_resume_restores_a_search_without_the_state_of_its_end(
     finished_run: Callable[[str], archray.RunResult], tmp_path: Path, loss: str
 ) -> None:
@@ -249,7 +249,8 @@ def test_a_resume_restores_a_search_without_the_state_of_its_end(
         (search / "searcher.json").write_text("{}")
     else:
         (search / "trials.parquet").unlink()
-        shutil.rmtree(next(search.glob("tune-*")))
+        folder = next(search.glob("tune-*"))
+        shutil.rmtree(folder) if loss == "no trials" else (folder / "log.jsonl").write_bytes(b"")
     with pytest.raises(DamagedFile, match="'archray resume RUN' rewrites"):
         archray.report(run)
     archray.resume(run)
@@ -301,4 +302,4 @@ def test_a_damaged_tune_run_is_named_before_ray_starts(
     (run / "manifest.json").write_text(json.dumps(manifest))
     command = [sys.executable, "-m", "archray.platform.cli", "resume", str(run), "--trust"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and "log.jsonl (line" in done.stderr and "delete the folder" in done.stderr, done.stderr
+    assert done.returncode == 2 and "log.jsonl as archray wrote it" in done.stderr and "delete the folder" in done.stderr, done.stderr
