@@ -302,4 +302,5 @@ def test_a_damaged_tune_run_is_named_before_ray_starts(
     (run / "manifest.json").write_text(json.dumps(manifest))
     command = [sys.executable, "-m", "archray.platform.cli", "resume", str(run), "--trust"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and "log.jsonl as archray wrote it" in done.stderr and "delete the folder" in done.stderr, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert "log.jsonl as archray wrote it" in done.stderr and "delete the folder" in done.stderr, done.stderr
