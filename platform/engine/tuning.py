@@ -138,8 +138,8 @@ class TuneStage(Stage[ReadsT]):
     def execute(self, context: Context[ReadsT], folder: Folder) -> None:
         tuned = self._tuned(context)
         plan = self.plan(context, tuned)
-        if plan is not None and plan.searcher is not None and plan.before >= plan.total and not tuned.exists():
-            context.say("trials restart, since the folder of their Tune run is missing")
+        if plan is not None and plan.searcher is not None and plan.before >= plan.total and read_log(tuned) is None:
+            context.say("trials restart, since the log of their Tune run is missing or empty")
             for name in written_files(folder):  # the searcher would continue from its end
                 folder.delete(name)
             plan = self.plan(context, tuned)
