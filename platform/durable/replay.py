@@ -34,13 +34,14 @@ class Variants(Searcher):
 
     def __init__(self, space: Mapping[str, Any], num_samples: int = 1, seed: int = 0) -> None:
         super().__init__()
-        self._variants = self._draw({"config": dict(space)}, num_samples, np.random.RandomState(seed))
+        self._variants = self._draw(dict(space), num_samples, np.random.RandomState(seed))
 
     @staticmethod
-    def _draw(spec: dict[str, Any], num_samples: int, random_state: Any) -> Iterator[dict[str, Any]]:
+    def _draw(space: dict[str, Any], num_samples: int, random_state: Any) -> Iterator[dict[str, Any]]:
         while num_samples != 0:
-            for _, variant in generate_variants(spec, random_state=random_state):
-                yield variant["config"]
+            # Not below the key `config`: functions of `tune.sample_from` receive the configuration, as from a Tuner.
+            for _, config in generate_variants(space, random_state=random_state):
+                yield config
             num_samples -= 1
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:

@@ -185,7 +185,7 @@ class DurableTuner:
             scheduler = ResumedASHA.from_scheduler(scheduler)
         total = config.num_samples
         if self._searcher is None and total > 0:
-            total *= sum(1 for _ in generate_variants({"config": self._param_space}))  # the size of the grid
+            total *= sum(1 for _ in generate_variants(self._param_space))  # the size of the grid
         plan: dict[str, Any] = {"metric": config.metric, "mode": config.mode, "total": max(0, total)}
         plan["seed"] = int(np.random.randint(2**31))  # noqa: NPY002  # as Tune, from the generator that a user may seed
         with begin(self._folder, run=self._folder.path, trusted=True, **plan) as session:

@@ -280,7 +280,7 @@ def _answer(call: Any, seconds: float, wanted: str) -> Any:
 def first_configs(plan: TrialPlan, at_most: int = CANDIDATES) -> Sequence[dict[str, Any]]:
     """Returns the configurations, without `settings`, of a plan's first trials before any result."""
     if plan.searcher is None:
-        return [dict(spec["config"]) for _, spec in islice(generate_variants({"config": plan.keys}), at_most)]
+        return [dict(config) for _, config in islice(generate_variants(plan.keys), at_most)]
     searcher: Any = plan.searcher()  # a new searcher; archray drops its state
     searcher.set_search_properties(plan.metric, plan.mode, {})
     searcher.set_max_concurrency(at_most)

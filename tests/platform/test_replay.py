@@ -320,6 +320,14 @@ def test_variants_are_those_of_tune(space: dict[str, Any], num_samples: int, tmp
     assert ours == theirs and variants.suggest("t") == Searcher.FINISHED
 
 
+def test_functions_receive_the_configuration() -> None:
+    """A Tuner passes it, too; a generator of variants without a Tuner passes a specification."""
+    double = tune.sample_from(lambda config: 2 * config["a"])
+    variants = Variants({"a": tune.grid_search([1, 2]), "b": double, "c": {"d": tune.sample_from(lambda: 3)}})
+    expected = [{"a": a, "b": 2 * a, "c": {"d": 3}} for a in (1, 2)]
+    assert [variants.suggest("t"), variants.suggest("t")] == expected
+
+
 # Checkpoints
 
 
