@@ -130,8 +130,6 @@ def tuner_of(
         options: options of the caller, which the plan completes.
         at_a_time: number of concurrent trials, unless the caller's `TuneConfig` has one.
     """
-    from archray.trainables.tune.trial import TrialTrainable  # torch
-
     config = options.tune_config or tune.TuneConfig(reuse_actors=True)
     scheduler = plan.scheduler() if plan.scheduler else config.scheduler or SubmissionOrder()
     searcher = logged_searcher(plan, scheduler)
@@ -171,7 +169,7 @@ def tuner_of(
         ],
     )
     # A user's own trainable may save dictionaries; its code needs trust anyway.
-    resumed = resumable(plan.trainable, unpickles=not issubclass(plan.trainable, TrialTrainable))
+    resumed = resumable(plan.trainable, unpickles=not getattr(plan.trainable, "saves_files", False))
     trainable = tune.with_resources(resumed, trial_resources(plan, resources))
     # Ray's dashboard shows the class name of an actor; Tune's wrapper has another name.
     trainable.__name__ = trainable.__qualname__ = plan.trainable.__name__

@@ -52,6 +52,7 @@ class TrialTrainable(tune.Trainable):
 
     settings_type: ClassVar[type[BaseModel]]
     failures: ClassVar[tuple[type[Exception], ...]] = (TrialFailed,)
+    saves_files: ClassVar[bool] = True  # checkpoints are files that load without pickle, never dictionaries
 
     _settings: Any  # a `settings_type`
     _seed: int
