@@ -293,8 +293,8 @@ def resume(
             these.
 
     Returns: the finished run.
-    Raises: RunFolderError for a folder without a run, or if the searcher suggests other trials than before;
-        UntrustedCode; InvalidInput.
+    Raises: RunFolderError for a folder without a run, or if the searcher suggests other trials; UntrustedCode;
+    InvalidInput.
 
     Example:
         ```python
