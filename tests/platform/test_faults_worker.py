@@ -15,6 +15,7 @@ from archray_test_faults import options_of, results_of_run, steps_trained
 from ray import tune
 
 import archray
+from archray.platform.durable.session import log_id
 
 AT_A_TIME = 2
 
@@ -34,7 +35,7 @@ class KillOnce(tune.Callback):
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self.requested and not self.killed:
             os.kill(self.requested[0].last_result["pid"], signal.SIGKILL)
-            self.killed.append(self.requested[0].trial_id)
+            self.killed.append(log_id(self.requested[0]))
 
 
 @pytest.mark.slow
