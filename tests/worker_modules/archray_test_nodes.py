@@ -24,6 +24,7 @@ from ray.exceptions import RayError
 
 import archray
 from archray.cluster.warm_workers import warm_python
+from archray.platform.durable.session import log_id
 
 NODE = {"num_cpus": SIDE_BY_SIDE / 2, "num_gpus": 2}  # of each GPU, half for a trial
 
@@ -48,20 +49,20 @@ class Watch(tune.Callback):
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if Path(trial.remote_experiment_path).parent.name == self.stage:
+        if Path(trial.remote_experiment_path).parents[1].name == self.stage:
             place, process = _place(trial)
-            self.places.setdefault(trial.trial_id, []).append(place)
+            self.places.setdefault(log_id(trial), []).append(place)
             if not self.saves and self.stopped is None and self._is_there(trial):
                 os.kill(process, signal.SIGSTOP)
                 self.stopped = process
 
     def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.saved.add(trial.trial_id)
+        self.saved.add(log_id(trial))
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self.happened or len(self.places) < self.side_by_side:
             return
-        there = {trial.trial_id for trial in trials if trial.status == "RUNNING" and self._is_there(trial)}
+        there = {log_id(trial) for trial in trials if trial.status == "RUNNING" and self._is_there(trial)}
         if there & self.saved if self.saves else self.stopped is not None:
             self.happened = True
             self.event()
@@ -70,7 +71,7 @@ class Watch(tune.Callback):
                 os.kill(self.stopped, signal.SIGKILL)
 
     def _is_there(self, trial: Any) -> bool:
-        place = self.places.get(trial.trial_id, [None])[-1]
+        place = self.places.get(log_id(trial), [None])[-1]
         return place is not None and place[0] == self.node
 
 
