@@ -1,8 +1,8 @@
 """The work of one process on a Tune run: what the log contains, and what happens now.
 
 `begin` opens the log, `Session.record` appends an event, and `replay` (in `replay.py`) brings searcher and scheduler to
-the state after the last event. Tune pickles searchers and callbacks with its Tuner, so these have no attributes of
-their own: they use the `current` session of their thread.
+the state after the last event. Tune pickles searchers and callbacks with its Tuner, so these do not hold the session:
+they use the `current` one of their thread.
 """
 
 import platform
@@ -20,6 +20,7 @@ from archray.line_writer import LineWriter
 from archray.platform.run.trial_log import (
     ITERATION,
     LOG,
+    SCHEMA,
     Event,
     LoggedRun,
     LoggedTrial,
@@ -62,7 +63,7 @@ class Session:
         self.failures: dict[str, Any] = {}
         self.ids: dict[str, str] = {}  # Tune's id of each trial of this session -> id in the log
         versions = {"archray": archray.__version__, "ray": ray.__version__, "python": platform.python_version()}
-        self.record("session", log_schema=1, versions=versions, plan=dict(plan), folder=self.tune_folder)
+        self.record("session", log_schema=SCHEMA, versions=versions, plan=dict(plan), folder=self.tune_folder)
         self.logged.add(Event(event="session", versions=versions, plan=dict(plan), folder=self.tune_folder))
         self.open = {trial.trial_id: trial for trial in self.logged.open_trials}
         self.ended = len(self.logged.trials) - len(self.open)

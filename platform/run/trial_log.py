@@ -27,7 +27,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from numbers import Real
 from typing import Annotated, Any, Literal
 
@@ -146,10 +145,6 @@ class LoggedRun:
     def open_trials(self) -> list[LoggedTrial]:
         return [trial for trial in self.trials.values() if not trial.ended]
 
-    @cached_property
-    def statuses(self) -> list[str]:
-        return [_status(trial) for trial in self.trials.values()]
-
     def add(self, event: Event) -> None:
         """Adds the next event. Raises: ValueError for a trial that was not suggested."""
         if event.event == "session":
@@ -188,12 +183,6 @@ def apply(event: Event, trial: LoggedTrial) -> None:
             trial.ended = trial.error = False
             if event.fresh:
                 trial.checkpoints, trial.results = [], []
-
-
-def _status(trial: LoggedTrial) -> str:
-    if not trial.ended:
-        return "running" if trial.started else "waiting"
-    return "failed" if trial.error else "ended"
 
 
 def run_of(folder: Folder) -> str:

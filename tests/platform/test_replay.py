@@ -25,7 +25,7 @@ from archray.errors import RunFolderError
 from archray.files import Folder
 from archray.platform.durable.replay import CHECKPOINTS, LoggedSearcher, ResumedASHA, Variants, resumable
 from archray.platform.durable.session import Session, begin
-from archray.platform.run.trial_log import LOG, read_log
+from archray.platform.run.trial_log import LOG, LoggedTrial, read_log
 from archray.searchers import RandomSearch, RegularizedEvolution
 from archray.searchers.drop_worst import DropWorst
 from archray.searchers.testing import hashed_score
@@ -133,6 +133,12 @@ def run(folder: Path, searcher: Searcher, scheduler: Any = None, at_a_time: int 
     return logged
 
 
+def status_of(trial: LoggedTrial) -> str:
+    if not trial.ended:
+        return "running" if trial.started else "waiting"
+    return "failed" if trial.error else "ended"
+
+
 def outcome(folder: Path) -> list[Any]:
     """Returns the id, the config, the results and the status of each trial, in the order of suggestion."""
     logged = read_log(Folder(folder))
@@ -140,7 +146,7 @@ def outcome(folder: Path) -> list[Any]:
     keys = ("training_iteration", "loss", "done")
     return [
         (trial.trial_id, trial.config, [[result[key] for key in keys] for result in trial.results], status)
-        for trial, status in zip(logged.trials.values(), logged.statuses, strict=True)
+        for trial, status in ((trial, status_of(trial)) for trial in logged.trials.values())
     ]
 
 

@@ -195,7 +195,12 @@ def test_results_after_the_last_checkpoint_do_not_count_in_the_next_session(fold
 def test_the_results_of_an_ended_trial_count(folder: Folder) -> None:
     lines = [SESSION, SUGGESTED, reported(1), b'{"event": "ended", "trial": "1", "has_result": true}', SESSION]
     run = logged(folder, *lines)
-    assert len(run.trials["1"].results) == 1 and run.ended_before == 1 and run.statuses == ["ended"]
+    assert (
+        len(run.trials["1"].results) == 1
+        and run.ended_before == 1
+        and run.trials["1"].ended
+        and not run.trials["1"].error
+    )
 
 
 @pytest.mark.parametrize(("fresh", "iterations"), [(False, [1]), (True, [])])
