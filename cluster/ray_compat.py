@@ -353,11 +353,6 @@ TRIAL_FRAMES = PrivateName(
 TASK_ERROR = PrivateName(
     "ray.air.execution._internal.actor_manager", "RayActorManager._actor_task_failed", "receive the error of an actor"
 )
-# Tune keeps one idle actor, and may give a trial to an actor whose node has died.
-ACTOR_CACHE = PrivateName(_CONTROLLER, "_ObjectCache", "keep idle actors")
-REUSED_ACTOR = PrivateName(_CONTROLLER, "TuneController._maybe_reuse_cached_actor", "give a trial to an idle actor")
-# Without a running trial, Tune waits for a suggestion and handles no events, such as the end of idle actors.
-QUEUE_UPDATE = PrivateName(_CONTROLLER, "TuneController._update_trial_queue", "ask the searcher")
 
 
 def no_states(controller: Any) -> dict[str, Any]:
@@ -365,52 +360,3 @@ def no_states(controller: Any) -> dict[str, Any]:
     with TRIAL_STATES.attributes():
         controller._trials_to_cache.clear()
     return {}
-
-
-def cached_actors(cache: Any) -> dict[Any, list[Any]]:
-    """Returns the idle actors in Tune's cache by their resources."""
-    with ACTOR_CACHE.attributes():
-        return dict(cache._cached_objects)
-    return {}  # type: ignore[unreachable]  # after a change of Ray
-
-
-def idle_actors_of(controller: Any, kind: Any) -> list[tuple[Any, Any]] | None:
-    """Returns the idle actors of a `TuneController`, as Tune and as Ray know them (None: it has ended).
-
-    Args:
-        kind: the resources of the actors.
-
-    Returns: None after a change of Ray.
-    """
-    with REUSED_ACTOR.attributes():
-        started = controller._actor_manager._live_actors_to_ray_actors_resources
-        actors = cached_actors(controller._actor_cache).get(kind, [])
-        return [(actor, started[actor][0] if actor in started else None) for actor in actors]
-    return None  # type: ignore[unreachable]
-
-
-def actor_cache(controller: Any) -> Any:
-    """Returns the cache of idle actors of a `TuneController`."""
-    return controller._actor_cache
-
-
-def remove_actor(controller: Any, actor: Any) -> None:
-    """Ends an actor that is no longer in the cache."""
-    with REUSED_ACTOR.attributes():
-        actor.set_on_stop(None)
-        actor.set_on_error(None)
-        controller._remove_actor(tracked_actor=actor)
-
-
-def has_actor(controller: Any, trial: Any) -> bool:
-    """Returns whether a trial has a reused actor, which it is about to receive."""
-    with REUSED_ACTOR.attributes():
-        return trial in controller._resetting_trials
-    return False  # type: ignore[unreachable]
-
-
-def has_actors(controller: Any) -> bool:
-    """Returns whether a `TuneController` has actors, with or without a trial."""
-    with QUEUE_UPDATE.attributes():
-        return bool(controller._actor_manager.num_live_actors)
-    return False  # type: ignore[unreachable]

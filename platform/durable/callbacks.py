@@ -58,8 +58,22 @@ class Recorder(tune.Callback):
         self._lines.pop(name, None)
         release(trial)
 
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        session = current()
+        session.open[session.id_of(trial)].started = None
+
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        current().record("ended", current().id_of(trial), error=True)
+        """Records the end of a failed trial, unless it failed because Tune gave it to an idle actor that had died.
+
+        Tune does not retry such a trial, although it retries one whose actor dies later.
+        """
+        session = current()
+        name = session.id_of(trial)
+        deaths, retries = len(session.failures[name].processes), trial.max_failures
+        if session.open[name].started is None and deaths > 0 and (retries < 0 or deaths <= retries):
+            session.dropped.append(name)
+        else:
+            session.record("ended", name, error=True)
         self.on_trial_complete(iteration, trials, trial)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
@@ -75,7 +89,7 @@ class Recorder(tune.Callback):
         self._seen = len(trials)
         for name, trial in [(name, trial) for name, trial in self._live.items() if trial.status in ENDS]:
             del self._live[name]
-            if name in session.open:
+            if name in session.open and name not in session.dropped:
                 failed = trial.status == "ERROR"
                 if failed:
                     FailureLog().on_trial_error(iteration, trials, trial)

@@ -86,7 +86,7 @@ class LoggedSearcher(Searcher):
         self._scheduler = scheduler
         self._inner, self._most, self._strict, self._fixed = searcher, most, strict, fixed or {}
         self._limit = UNLIMITED
-        self._handed: set[str] = set()  # ids of the trials that Tune has, and that have not ended
+        self._handed: dict[str, dict[str, Any]] = {}  # suggestions that Tune works on, by the ids of their trials
         self._waiting: list[LoggedTrial] | None = None  # trials of earlier sessions; None before the replay
         self._suggested: dict[str, dict[str, Any]] = {}  # configurations of waiting trials
         self._unlearned: set[str] = set()  # ids of trials for which the searcher suggests other configurations
@@ -119,10 +119,10 @@ class LoggedSearcher(Searcher):
         session = current()
         self.replayed()
         assert self._waiting is not None  # after the replay
-        for name in self._handed - session.open.keys():  # Tune ended it without a call
-            self._handed.discard(name)
-            if name not in self._unlearned:
-                self._inner.on_trial_complete(name, error=True)
+        for name in session.dropped:
+            self._suggested[name] = self._handed.pop(name)
+            self._waiting.append(session.open[name])
+        session.dropped.clear()
         pending = sum(session.open[name].started is None for name in self._handed)
         if trial_id in session.ids or len(self._handed) >= self._limit or pending >= PENDING:
             return None  # Tune asks again, with another id
@@ -132,7 +132,7 @@ class LoggedSearcher(Searcher):
             config = self._suggested.pop(name, {})
             if not self._strict:  # a scheduler may have changed the configuration
                 config = {**config, **trial.config}
-            config = {**config, **continued(session, trial)}
+            handed = {**config, **continued(session, trial)}
         else:
             if 0 <= self._most <= session.ended + len(session.open):
                 return Searcher.FINISHED
@@ -140,12 +140,12 @@ class LoggedSearcher(Searcher):
             suggestion: Any = self._inner.suggest(name)
             if not isinstance(suggestion, dict):
                 return suggestion
-            config = suggestion
+            handed = config = suggestion
             session.record("suggested", name, config=plain_config({**self._fixed, **config}))
             self._keep(name, config)
         session.ids[trial_id] = name
-        self._handed.add(name)
-        return dict(config)
+        self._handed[name] = config
+        return dict(handed)
 
     def _keep(self, name: str, config: dict[str, Any]) -> None:
         if plain_config(config) != config:  # objects that the log cannot represent
@@ -153,17 +153,26 @@ class LoggedSearcher(Searcher):
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         name = current().ids[trial_id]
+        self.replayed()
         if name not in self._unlearned:
             self._inner.on_trial_result(name, result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         session = current()
         name = session.ids[trial_id]
-        if not error:  # `Recorder` records this end after the reason
-            session.record("ended", name, has_result=result is not None)
-        self._handed.discard(name)
+        self.replayed()
+        if error:
+            return  # `Recorder` decides whether the trial has ended; `_learn_errors` comes before the next call
+        session.record("ended", name, has_result=result is not None)
+        self._handed.pop(name)
         if name not in self._unlearned:
-            self._inner.on_trial_complete(name, result=result, error=error)
+            self._inner.on_trial_complete(name, result=result)
+
+    def _learn_errors(self, session: Session) -> None:
+        for name in [name for name in self._handed if name not in session.open]:
+            del self._handed[name]
+            if name not in self._unlearned:
+                self._inner.on_trial_complete(name, error=True)
 
     def save(self, checkpoint_path: str) -> None:
         """Writes an empty file: Tune saves searchers, and the log has the state."""
@@ -174,9 +183,10 @@ class LoggedSearcher(Searcher):
     # Replay
 
     def replayed(self) -> Searcher:
-        """Returns the searcher that suggests the trials, also if Tune has not asked for a suggestion."""
+        """Returns the searcher that suggests the trials, after all calls of earlier sessions and of this one."""
         if self._waiting is None:
             self.replay(current())
+        self._learn_errors(current())
         return self._inner
 
     def replay(self, session: Session) -> None:

@@ -45,9 +45,11 @@ class Session:
         folder: folder of the Tune run, with the log.
         tune_folder: name of the folder in it for Tune's files of this session.
         logged: the content of the log before this session; None after the replay.
-        open: the trials that have not ended, by id. Of their results only the last one is kept.
+        open: the trials that have not ended, by id. Of their results only the last one is kept. `started` is None while
+            they wait for an actor.
         ended: the number of ended trials.
         failures: the last failure of each trial that failed in this session.
+        dropped: ids of open trials that Tune no longer has.
         to_clean: trials that have ended without an error, whose checkpoints can be deleted.
     """
 
@@ -61,11 +63,12 @@ class Session:
         self.tune_folder = f"session-{number}"
         self._last = max(map(int, self.logged.trials), default=int(plan.get("before", 0)))
         self.failures: dict[str, Any] = {}
+        self.dropped: list[str] = []
         self.ids: dict[str, str] = {}  # Tune's id of each trial of this session -> id in the log
         versions = {"archray": archray.__version__, "ray": ray.__version__, "python": platform.python_version()}
         self.record("session", log_schema=SCHEMA, versions=versions, plan=dict(plan), folder=self.tune_folder)
         self.logged.add(Event(event="session", versions=versions, plan=dict(plan), folder=self.tune_folder))
-        self.open = {trial.trial_id: trial for trial in self.logged.open_trials}
+        self.open = _waiting(self.logged)
         self.ended = len(self.logged.trials) - len(self.open)
         # A kill may have come before the deletion of their checkpoints.
         succeeded = [trial for trial in self.logged.trials.values() if trial.ended and not trial.error]
@@ -105,7 +108,7 @@ class Session:
         assert self.logged is not None  # before the replay
         self._writer.append(line_of("reopened", self._run, trial=name, fresh=fresh))
         self.logged.add(Event(event="reopened", trial=name, fresh=fresh))
-        self.open = {trial.trial_id: trial for trial in self.logged.open_trials}
+        self.open = _waiting(self.logged)
         self.ended -= 1
 
     def wait(self, number: int) -> None:
@@ -137,6 +140,12 @@ class Session:
     def saved(self, trial: Any, checkpoint: Any) -> int:
         iteration = int((trial.last_result or {}).get(ITERATION, 0))
         return self.record("checkpoint", self.id_of(trial), path=self.relative(checkpoint.path), iteration=iteration)
+
+
+def _waiting(logged: LoggedRun) -> dict[str, LoggedTrial]:
+    for trial in logged.open_trials:
+        trial.started = None
+    return {trial.trial_id: trial for trial in logged.open_trials}
 
 
 @contextmanager

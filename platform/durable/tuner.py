@@ -205,7 +205,7 @@ class DurableTuner:
                     config,
                     search_alg=logged,
                     scheduler=scheduler,
-                    num_samples=total if total == -1 else max(0, total - session.ended),
+                    num_samples=-1,  # `logged` has the limit
                     max_concurrent_trials=config.max_concurrent_trials or limit,
                 ),
                 run_config=replace(

@@ -29,7 +29,7 @@ def _bar(console: Console, *columns: ProgressColumn) -> Progress:
 
 
 class TrialProgress(tune.Callback):
-    """Shows a bar with the best value of a stage, and a line per finished trial. Must come after `FailureLog`.
+    """Shows a bar with the best value of a stage, and a line per finished trial. Must come after `Recorder`.
 
     `setup` creates the display, since Tune pickles callbacks.
 
@@ -71,7 +71,8 @@ class TrialProgress(tune.Callback):
         self._line(trial, f"failed: {failure}" if failure else self._quantity.text(value))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._line(trial, f"error: {current().failures[log_id(trial)].sentence}")
+        if log_id(trial) not in current().open:  # else it starts again
+            self._line(trial, f"error: {current().failures[log_id(trial)].sentence}")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         if self._progress is not None:

@@ -23,7 +23,6 @@ from archray.platform.durable.failed_trials import (
     quiet_deaths,
     retried_memory_kills,
 )
-from archray.platform.durable.idle_actors import idle_actors, return_memory
 from archray.platform.durable.interrupt import stop_gracefully
 from archray.platform.durable.results import LoggedResult, Results
 from archray.platform.durable.session import begin
@@ -193,7 +192,6 @@ def run_trials(folder: Folder, plan: TrialPlan, context: Context[Any], *, search
         more = resources.model_copy(update={"gpus_per_trial": share, "trials_per_gpu": None})
         rerun = _tuned(again, trial_tables.rerun_plan(plan, short), context, more, rerun_options)
         run = replace(run, reruns={**run.reruns, **trial_tables.reruns_of(rerun.results, share)})
-    return_memory()
     return run
 
 
@@ -228,7 +226,6 @@ def _tuned(
         quiet_deaths(),
         retried_memory_kills(),
         unread_results(),
-        idle_actors(at_a_time),
     ):
         counts: dict[str, Any] = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "before": plan.before}
         with begin(folder, **counts) as session:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,32 @@ def test_a_trial_whose_actor_cannot_be_reset_fails(tmp_path: Path) -> None:
     results = archray.DurableTuner(**arguments).fit()
     assert (results.num_terminated, results.num_errors) == (TRIALS - 2, 2)
     assert "reset_config" in str(results.errors[0])
+
+
+class KillFirst(tune.Callback):
+    """Kills the process of the first trial after its last result; Tune then gives its actor to the second trial."""
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if trial is trials[0]:
+            process = Path(f"/proc/{trial.last_result['pid']}")
+            os.kill(int(process.name), signal.SIGKILL)
+            while process.exists() and " Z " not in (process / "stat").read_text():
+                time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("retries", "failed"), [(0, 1), (1, 0)])
+def test_a_trial_with_a_dead_idle_actor_runs_again(retries: int, failed: int, tmp_path: Path) -> None:
+    """Tune does not retry it."""
+    arguments = experiment("evolution", tmp_path / "run", KillFirst())
+    arguments["trainable"] = Class
+    arguments["run_config"].failure_config = tune.FailureConfig(max_failures=retries)
+    results = archray.DurableTuner(**arguments).fit()
+    assert (len(results), results.num_errors) == (TRIALS, failed)
+    assert sum(steps(tmp_path).values()) == (TRIALS - failed) * STEPS
+    logged = read_log(Folder(tmp_path / "run"), str(tmp_path / "run"), trusted=True)
+    assert logged is not None
+    deaths = [trial.failure["processes"] for trial in logged.trials.values() if trial.failure]
+    assert list(map(len, deaths)) == [1]
 
 
 def test_after_ctrl_c_the_hint_names_the_durable_tuner(

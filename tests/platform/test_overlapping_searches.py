@@ -14,20 +14,9 @@ import pytest
 
 from archray.cluster import CLUSTER_VARIABLE, plain_ray
 from archray.cluster.loopback import loopback_only
-from archray.cluster.ray_compat import (
-    ACTOR_CACHE,
-    CLUSTER_SWITCH,
-    PRINT_LINES,
-    QUEUE_UPDATE,
-    REUSED_ACTOR,
-    TASK_ERROR,
-    TRIAL_FRAMES,
-    TRIAL_STATES,
-    hidden_lines,
-)
+from archray.cluster.ray_compat import CLUSTER_SWITCH, PRINT_LINES, TASK_ERROR, TRIAL_FRAMES, TRIAL_STATES, hidden_lines
 from archray.platform.durable.callbacks import unread_results
 from archray.platform.durable.failed_trials import quiet_deaths, retried_memory_kills
-from archray.platform.durable.idle_actors import IdleActors, idle_actors
 from archray.platform.durable.interrupt import INTERRUPT
 from archray.platform.engine.tuning import TUNE_ENVIRONMENT, tune_environment
 
@@ -37,10 +26,7 @@ CHANGED = (
     PRINT_LINES,
     TASK_ERROR,
     TRIAL_FRAMES,
-    QUEUE_UPDATE,
-    REUSED_ACTOR,
     TRIAL_STATES,
-    ACTOR_CACHE,
 )
 VARIABLES = (CLUSTER_VARIABLE, *TUNE_ENVIRONMENT)
 LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")
@@ -75,8 +61,8 @@ class Block:
 
 @pytest.mark.parametrize(
     "change",
-    [loopback_only, quiet_deaths, retried_memory_kills, unread_results, tune_environment, lambda: idle_actors(2)],
-    ids=["loopback_only", "quiet_deaths", "memory_kills", "unread_results", "tune_environment", "idle_actors"],
+    [loopback_only, quiet_deaths, retried_memory_kills, unread_results, tune_environment],
+    ids=["loopback_only", "quiet_deaths", "memory_kills", "unread_results", "tune_environment"],
 )
 @pytest.mark.parametrize("first_to_end", [0, 1])
 def test_ray_is_restored_after_both_blocks(
@@ -117,20 +103,6 @@ def test_lines_of_ray_are_hidden_while_a_block_hides_them(first_to_end: int, mon
     assert shown() == "abc".replace("ba"[first_to_end], "")
     blocks[1 - first_to_end].end()
     assert shown() == "abc" and state_of_ray() == before
-
-
-def test_each_search_has_its_own_number_of_idle_actors() -> None:
-    cache = ACTOR_CACHE.find()
-    blocks = [Block(idle_actors(most)) for most in (1, 3)]
-    for block in blocks:
-        block.start()
-    made = [block.call(ACTOR_CACHE.find(), True) for block in blocks]
-    plain = ACTOR_CACHE.find()(may_keep_one=True)  # a Tuner of the user in a thread without a search
-    for block in blocks:
-        block.end()
-    assert type(plain) is cache
-    assert all(isinstance(one, IdleActors) for one in made)
-    assert [[one.cache_object("cpu", n) for n in range(4)].count(True) for one in made] == [1, 3]
 
 
 def test_another_search_does_not_reset_an_interrupt_of_the_main_thread() -> None:
