@@ -10,7 +10,7 @@ from ray import tune
 from archray.cluster import plain_ray
 from archray.cluster.ray_compat import TRIAL_FRAMES, TRIAL_STATES, no_states, replaced
 from archray.platform.durable.failed_trials import FailureLog
-from archray.platform.durable.session import Session, current
+from archray.platform.durable.session import DAMAGED, Session, current
 from archray.platform.run.trial_log import LoggedTrial
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,8 @@ class Recorder(tune.Callback):
         current().started(trial)
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
+        if DAMAGED in result:
+            logger.warning("%s: %s", trial, result.pop(DAMAGED))
         current().reported(trial, result)
 
     def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:

@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 STACK_BYTES = 2**18  # bytes read from the end of a worker's log; a stack has a few kilobytes
 PROCESS_DIED = "worker process has died"  # in Ray's message for a dead process, but not for a dead node
-RAYLET_NOTICES = ("A worker died or was killed while executing a task", "killed due to the node running low on memory")
+SHORT_OF_MEMORY = "killed due to the node running low on memory"
+RAYLET_NOTICES = ("A worker died or was killed while executing a task", SHORT_OF_MEMORY)
 KILLED = "killed"  # the process died, by a signal if its stack names one
 NODE_LOST = "lost with its node"
 MEMORY_SHORT = "ended by Ray, as its node was short of memory"  # stored in files, and compared
@@ -116,7 +117,7 @@ def last_error(trial: Any) -> BaseException | None:
 
 def _death_of(error: object) -> str | None:
     """Returns why the process of a trial died, by the error; None for an error inside a live process."""
-    if isinstance(error, exceptions.OutOfMemoryError):
+    if isinstance(error, exceptions.OutOfMemoryError) or SHORT_OF_MEMORY in str(error):  # Tune pickles only some types
         return MEMORY_SHORT
     if isinstance(error, exceptions.NodeDiedError | exceptions.LocalRayletDiedError | exceptions.ObjectLostError):
         return NODE_LOST

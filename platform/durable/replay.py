@@ -14,7 +14,7 @@ from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
 
 from archray.errors import RunFolderError
-from archray.platform.durable.session import CHECKPOINTS, Session, checkpoints_of, current, log_id
+from archray.platform.durable.session import CHECKPOINTS, DAMAGED, Session, checkpoints_of, current, log_id
 from archray.platform.run.trial_log import ITERATION, Event, LoggedRun, LoggedTrial, plain_config
 
 logger = logging.getLogger(__name__)
@@ -303,6 +303,7 @@ def resumable(trainable: Any, *, unpickles: bool) -> type[tune.Trainable]:
 
         def train(self) -> dict[str, Any]:
             saved, self._archray_saved = self._archray_saved, ()
+            damaged = ""
             for number, (checkpoint, totals) in enumerate(saved, start=1):
                 try:
                     if unpickles:
@@ -314,11 +315,11 @@ def resumable(trainable: Any, *, unpickles: bool) -> type[tune.Trainable]:
                     break
                 except Exception as error:
                     action = "resumes from the previous checkpoint" if number < len(saved) else "restarts"
-                    logger.warning(
-                        "%s: cannot read the checkpoint %s (%s); the trial %s", self, checkpoint, error, action
-                    )
+                    damaged = f"cannot read the checkpoint {checkpoint.path} ({error}); the trial {action}"
                     self.setup(copy.deepcopy(self.config))
             result: dict[str, Any] = super().train()
+            if damaged:
+                result[DAMAGED] = damaged
             for name, before in self._archray_before.items():
                 if name in result:
                     result[name] += before

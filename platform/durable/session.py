@@ -33,6 +33,7 @@ from archray.platform.run.trial_log import (
 )
 
 CHECKPOINTS = "archray_checkpoints"  # key in the configuration of a resumed trial, see `resumable`
+DAMAGED = "archray_damaged"  # key in the first result of a trial with a damaged checkpoint: what it does instead
 SETTINGS = "settings"  # key of the configuration with the options of archray's trainables, which the log omits
 RECENT = 100  # trials that may have ended shortly before a kill
 _SESSION: ContextVar["Session"] = ContextVar("session")  # of this thread's Tune run
