@@ -62,7 +62,7 @@ class Recorder(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         session = current()
-        session.open[session.id_of(trial)].started = None
+        session.open[session.id_of(trial)].started = None  # it waits for an actor again
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Records the end of a failed trial, unless it failed because Tune gave it to an idle actor that had died.

@@ -169,6 +169,7 @@ class LoggedSearcher(Searcher):
             self._inner.on_trial_complete(name, result=result)
 
     def _learn_errors(self, session: Session) -> None:
+        """Tells the searcher which trials have ended in an error, or without a call of Tune."""
         for name in [name for name in self._handed if name not in session.open]:
             del self._handed[name]
             if name not in self._unlearned:
@@ -316,6 +317,7 @@ def resumable(trainable: Any, *, unpickles: bool) -> type[tune.Trainable]:
                 except Exception as error:
                     action = "resumes from the previous checkpoint" if number < len(saved) else "restarts"
                     damaged = f"cannot read the checkpoint {checkpoint.path} ({error}); the trial {action}"
+                    logger.warning("%s: %s", self, damaged)
                     self.setup(copy.deepcopy(self.config))
             result: dict[str, Any] = super().train()
             if damaged:

@@ -62,7 +62,7 @@ class Session:
         while folder.exists(f"session-{number}"):  # of a session whose first line was lost
             number += 1
         self.tune_folder = f"session-{number}"
-        self._last = max(map(int, self.logged.trials), default=int(plan.get("before", 0)))
+        self._last = max(map(int, self.logged.trials), default=int(plan.get("last", plan.get("before", 0))))
         self.failures: dict[str, Any] = {}
         self.dropped: list[str] = []
         self.ids: dict[str, str] = {}  # Tune's id of each trial of this session -> id in the log
@@ -144,6 +144,7 @@ class Session:
 
 
 def _waiting(logged: LoggedRun) -> dict[str, LoggedTrial]:
+    """Returns the trials that have not ended, which all wait for an actor now."""
     for trial in logged.open_trials:
         trial.started = None
     return {trial.trial_id: trial for trial in logged.open_trials}
@@ -156,7 +157,7 @@ def begin(folder: Folder, *, run: str | None = None, trusted: bool = False, **pl
     Args:
         folder: folder of the Tune run.
         run, trusted: as in `read_log`.
-        plan: the entries of `Plan`.
+        plan: the entries of `Plan`; `last`: the largest id of earlier trials (default: `before`).
 
     Raises: DamagedFile; UnreadableFile; errors of the disk, also at the end of the block.
     """

@@ -87,6 +87,7 @@ class TrialPlan:
     mode: str
     total: int  # number of training runs: the maximum with a searcher, the exact number without
     before: int = 0  # training runs done before this Tune run; the searcher has their results
+    last: int = 0  # largest id of a trial of the stage before this Tune run, if not `before`
     searcher: Callable[[], ArchraySearcher] | None = None  # creates a searcher; None if `keys` are complete
     keys: dict[str, Any] = field(default_factory=dict)  # keys of all configurations, with `tune.grid_search`
     scheduler: Callable[[], TrialScheduler] | None = None  # creates a scheduler

@@ -144,6 +144,8 @@ class TuneStage(Stage[ReadsT]):
             plan = self.plan(context, tuned)
         if plan is None:
             return
+        if self.extends:
+            plan = replace(plan, last=_last_trial(folder))
         run = run_trials(tuned, plan, context, search=self.search)
         ended, options = plan.before + len(run.trials), context.tune_options
         is_limited = options.time_budget_s is not None or options.tune_config is not None
@@ -154,6 +156,16 @@ class TuneStage(Stage[ReadsT]):
             folder.write_parquet(TRIALS, with_costs(context, folder.read_parquet(TRIALS), fill=True))
         self.finish(context, folder, run)
         context.grids["search" if self.search else self.name] = run.results
+
+
+def _last_trial(stage: Folder) -> int:
+    """Returns the largest id of a trial in the table of a stage; 0 if there is none, or the table is damaged."""
+    try:
+        return (
+            max(map(int, stage.read_parquet(TRIALS, "trial_id")["trial_id"]), default=0) if stage.exists(TRIALS) else 0
+        )
+    except DamagedFile:  # `write_tables` drops its rows and says so
+        return 0
 
 
 @process_wide
@@ -228,6 +240,7 @@ def _tuned(
         unread_results(),
     ):
         counts: dict[str, Any] = {"metric": plan.metric, "mode": plan.mode, "total": plan.total, "before": plan.before}
+        counts["last"] = max(plan.before, plan.last)
         with begin(folder, **counts) as session:
             for trial in [] if plan.searcher is not None else list(earlier):
                 # With a searcher they stay ended, since later suggestions may depend on their end.

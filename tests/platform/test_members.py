@@ -163,8 +163,7 @@ def test_a_finished_run_trains_more_members(full_run: RunResult, tmp_path: Path)
     now = archray.resume(place, final_members="all")
     assert comparable_members(now) == comparable_members(full_run)
     after = epochs_trained(place / "members")
-    # Each extension is a Tune run, whose trials begin at number 1.
-    assert len(before) == 1 and sum(after.values()) == (len(now.pareto) - 1) * before["00001"]
+    assert len(before) == 1 and len(after) == len(now.pareto) - 1 and before.items() <= after.items()
     table = pd.read_parquet(place / "members" / "trials.parquet")
     assert sorted(table["architecture"]) == sorted(now.pareto["architecture"][1:])
 
